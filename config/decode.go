@@ -236,7 +236,11 @@ func (d *decoder) sequence(n *yaml.Node, v reflect.Value, key string) {
 // scalar decodes a string, number, bool or duration.
 func (d *decoder) scalar(n, at *yaml.Node, v reflect.Value, key string) {
 	if n.Kind != yaml.ScalarNode {
-		d.fault(at, key, "must be %s, but is %s", wants(v.Type()), kindOf(n))
+		help := ""
+		if n.Kind == yaml.MappingNode && v.Kind() == reflect.String {
+			help = "; put a text with a colon in quotes"
+		}
+		d.fault(at, key, "must be %s, but is %s%s", wants(v.Type()), kindOf(n), help)
 		return
 	}
 	tag := n.ShortTag()

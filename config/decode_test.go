@@ -61,11 +61,12 @@ tracing: {sample: much}
 			"10:22: metrics.key_label: must be true or false, but is the integer 1",
 			`11:19: tracing.sample: must be a number, but is the string "much"`,
 		}},
-		"lists": {"upstream: {origins: {address: a}}\naggregation: {rules: [x, null, {key: [[a]]}]}\n", []string{
+		"lists": {"upstream: {origins: {address: a}}\naggregation: {rules: [x, null, {key: [[a], {b: c}]}]}\n", []string{
 			"1:21: upstream.origins: must be a list, but is a mapping",
 			`2:23: aggregation.rules[0]: must be a mapping, but is the string "x"`,
 			"2:26: aggregation.rules[1]: the element has no value",
 			"2:39: aggregation.rules[2].key[0]: must be a string, but is a list",
+			"2:44: aggregation.rules[2].key[1]: must be a string, but is a mapping; put a text with a colon in quotes",
 		}},
 		"reserved": {origin + "  routes: []\noverrides: []\nrollout: {}\nstore: {url: x}\n", []string{
 			"3:3: upstream.routes: is not supported yet; the name is reserved",

@@ -105,20 +105,26 @@ func unclosed(src []byte, fault int) (at int, quote byte) {
 
 // meant has the most common causes of the decoder's errors.
 var meant = map[string]string{
-	"did not find expected ',' or ']'":               "a [ is not closed, or a comma is missing",
+	"did not find expected ',' or ']'":               "a [ is not closed, a comma is missing, or an element with a colon, ? or quotes inside needs quotes around it",
 	"did not find expected ',' or '}'":               "a { is not closed, or a comma is missing",
 	"mapping values are not allowed in this context": "a colon too many: put a value with a colon in quotes, and close each quote above it",
 	"did not find expected node content":             "a value is missing, or a [ or { is not closed",
 	"found unexpected end of stream":                 "a quote is not closed",
 }
 
+// quotedStart matches a value that begins with a quoted part, and goes on after it: "edge" + node.id.
+var quotedStart = regexp.MustCompile(`(?:- |: |[\[{,])\s*(?:"[^"]*"|'[^']*')[ \t]*[^ \t\r:,\]}#]`)
+
 // plainly adds the most common cause to the decoder's error.
 func plainly(reason string, src []byte, line int) string {
 	help := meant[reason]
 	if rows := bytes.Split(src, []byte("\n")); line <= len(rows) {
 		row := rows[line-1]
-		if bytes.ContainsRune(row[:len(row)-len(bytes.TrimLeft(row, " \t"))], '\t') {
+		switch {
+		case bytes.ContainsRune(row[:len(row)-len(bytes.TrimLeft(row, " \t"))], '\t'):
 			help = "a tab: indent with spaces"
+		case quotedStart.Match(row):
+			help = "text after a closing quote: put the whole value in quotes of the other kind"
 		}
 	}
 	if help == "" {

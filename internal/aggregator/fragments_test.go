@@ -116,7 +116,7 @@ func TestFragmentResults(t *testing.T) {
 		{`{request_node_fragment: {node_metadata_action: {path: [{key: labels}, {key: app}], action: {exact: true}}}}`, "x"},
 		{`{request_node_fragment: {node_metadata_action: {path: [{key: tenant}], action: {regex_action: {pattern: a, replace: b}}}}}`, "b"},
 		{`{request_node_fragment: {node_metadata_action: {path: [{key: none}], action: {exact: true}}}}`, failed + `node.metadata["none"]: the node has no such field`},
-		{`{request_node_fragment: {node_metadata_action: {path: [{key: shard}], action: {exact: true}}}}`, failed + `node.metadata["shard"]: the value is empty`},
+		{`{request_node_fragment: {node_metadata_action: {path: [{key: shard}], action: {exact: true}}}}`, failed + `node.metadata["shard"]: must be a string in the node, as in xds-relay`},
 		{`{request_node_fragment: {node_metadata_action: {path: [{key: tenant}, {key: more}], action: {exact: true}}}}`, failed + `node.metadata["tenant"]["more"]: the node has no such field`},
 		{`{and_result: {result_predicates: [{string_fragment: p}, {request_node_fragment: {id_action: {exact: true}}}]}}`, `@and:p:gw-1`},
 		{`{and_result: {result_predicates: [{string_fragment: p}, {resource_names_fragment: {element: 0, action: {exact: true}}}]}}`, `@and:p`},

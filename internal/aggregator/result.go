@@ -1,10 +1,13 @@
 package aggregator
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
+
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"xdsrelay/internal/expr"
 )
@@ -89,6 +92,9 @@ func (r fieldResult) plain(in *expr.Input) (string, error) {
 	if v == nil {
 		return "", fmt.Errorf("%s: %w", r.name, errNotThere)
 	}
+	if _, ok := v.GetKind().(*structpb.Value_StringValue); !ok {
+		return "", fmt.Errorf("%s: %w", r.name, errNoText)
+	}
 	s := v.GetStringValue()
 	if r.regex != nil {
 		s = r.regex.ReplaceAllString(s, r.replace)
@@ -98,6 +104,8 @@ func (r fieldResult) plain(in *expr.Input) (string, error) {
 	}
 	return s, nil
 }
+
+var errNoText = errors.New("must be a string in the node, as in xds-relay")
 
 func (r fieldResult) String() string {
 	if r.regex == nil {

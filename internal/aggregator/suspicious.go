@@ -49,6 +49,9 @@ func (s *celRules) suspicious(own bool) (out config.Faults) {
 			if k.Concatenates() {
 				warn("key[%d] joins values with +, which can give different nodes the same key: write a list of elements instead", j)
 			}
+			for _, path := range k.TextsOfMetadata() {
+				warn("key[%d] has string(%s): a number such as 12345678 becomes 1.2345678e+07, as a text with these characters does; write string(int(%s)) for a number, and %s for a text", j, path, path, path)
+			}
 		}
 		if constants == len(r.key) && r.takesAll(nil) {
 			warn("has a constant key: all nodes that reach it share one stream, and get the same resources")

@@ -23,6 +23,8 @@ func TestSuspiciousRules(t *testing.T) {
 		`[{key: '"all"'}]`:          "rules[0]: has a constant key",
 		`[{types: [EDS], key: '"all"'}, {key: ['"a"', node.cluster]}]`:                       "",
 		`[{key: 'node.cluster + "-" + node.locality.zone'}]`:                                 "rules[0]: key[0] joins values with +",
+		`[{key: ['"a"', string(node.metadata.n)]}]`:                                          "rules[0]: key[1] has string(node.metadata.n): a number such as 12345678 becomes 1.2345678e+07, as a text with these characters does; write string(int(node.metadata.n)) for",
+		`[{key: ['"a"', string(int(node.metadata.n))]}]`:                                     "",
 		`[{key: '"edge-" + node.cluster'}]`:                                                  "",
 		`[{match: node.id == "a", key: [node.cluster, type]}, {key: [type, node.cluster]}]`:  "rules[1]: can give the same key as aggregation.rules[0]",
 		`[{match: node.id == "a", key: ['"a"', type]}, {key: ['"b"', node.cluster]}]`:        "",

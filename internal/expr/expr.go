@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -60,7 +61,7 @@ func compile(newEnv func() (*cel.Env, error), text string, want *cel.Type) (*pro
 		e := &Error{Text: text}
 		for _, is := range issues.Errors() {
 			e.Issues = append(e.Issues, Issue{
-				Line: max(1, is.Location.Line()), Column: max(0, is.Location.Column()) + 1, Message: is.Message,
+				Line: max(1, is.Location.Line()), Column: max(0, is.Location.Column()) + 1, Message: plainly(is.Message, text),
 			})
 		}
 		return nil, e
@@ -82,6 +83,20 @@ func compile(newEnv func() (*cel.Env, error), text string, want *cel.Type) (*pro
 		}
 	}))
 	return p, nil
+}
+
+// hasOfIndex matches has(m["a/b"]).
+var hasOfIndex = regexp.MustCompile(`\bhas\(\s*([^()]*?)\[\s*("[^"]*"|'[^']*')\s*\]\s*\)`)
+
+// plainly says what to write instead, for an error of CEL that does not.
+func plainly(message, text string) string {
+	if !strings.HasPrefix(message, "invalid argument to has() macro") {
+		return message
+	}
+	if m := hasOfIndex.FindStringSubmatch(text); m != nil {
+		return fmt.Sprintf("has() takes a field, not an index: write %s in %s", m[2], m[1])
+	}
+	return "has() takes a field, such as has(node.metadata.app)"
 }
 
 // ident is the name of an identifier. An absolute one (`.peer`) names the variable although a

@@ -141,7 +141,10 @@ func TestErrorsHavePlaces(t *testing.T) {
 		{match, `node.cluster ==`, 1, 16, "Syntax error"},
 		{match, `node.cluster`, 1, 1, "must give bool, but gives string"},
 		{match, ``, 1, 1, "Syntax error"},
-		{match, `node.cluster.matches("[")`, 1, 22, "invalid matches argument"},
+		{match, `node.cluster.matches("[")`, 1, 22, "error parsing regexp: missing closing ]: `[`"},
+		{match, `"b".matches(node.id) && matches(node.id, "a(?!b)")`, 1, 42, "invalid or unsupported Perl syntax: `(?!`"},
+		{match, `has(node.metadata.LABELS["a.b/c"]) && true`, 1, 25, `has() takes a field, not an index: write "a.b/c" in node.metadata.LABELS`},
+		{match, `has(node)`, 1, 5, "has() takes a field, such as has(node.metadata.app)"},
 		{key, `node.locality`, 1, 1, "must give string, but gives envoy.config.core.v3.Locality"},
 		{key, `"é" + nope`, 1, 7, "undeclared reference"},
 		{identity, `type == "x"`, 1, 6, ""},
@@ -528,6 +531,7 @@ func TestErrorsQuoteNoClaim(t *testing.T) {
 // What an expression is made of, for warnings about rules.
 func TestInspection(t *testing.T) {
 	for text, want := range map[string]string{
+		`string(node.metadata.n) + string(int(node.metadata.m)) + string(1)`: `concatenates, reads [node.metadata.n node.metadata.m], paths [n] [m], texts [node.metadata.n]`,
 		`"edge"`:                       "constant edge",
 		`"edge-" + node.cluster`:       "reads [node.cluster]",
 		`node.cluster + "-" + node.id`: "concatenates, reads [node.cluster node.id]",
@@ -558,6 +562,9 @@ func TestInspection(t *testing.T) {
 		}
 		if r := p.ComparedTypes(); r != nil {
 			got = append(got, fmt.Sprint("types ", r))
+		}
+		if r := p.TextsOfMetadata(); r != nil {
+			got = append(got, fmt.Sprint("texts ", r))
 		}
 		if got := strings.Join(got, ", "); got != want {
 			t.Errorf("%s: %s, want %s", text, got, want)

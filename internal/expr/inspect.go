@@ -1,6 +1,7 @@
 package expr
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -72,6 +73,40 @@ func (p *program) ComparedTypes() (out []string) {
 			} else if isType(b) {
 				literals(a)
 			}
+		}
+	}))
+	return out
+}
+
+// literalPatterns is cel.ValidateRegexLiterals, with the reason.
+type literalPatterns struct{}
+
+// Name implements cel.ASTValidator.
+func (literalPatterns) Name() string { return "relay.patterns" }
+
+// Validate implements cel.ASTValidator.
+func (literalPatterns) Validate(_ *cel.Env, _ cel.ValidatorConfig, a *celast.AST, issues *cel.Issues) {
+	for _, call := range celast.MatchDescendants(celast.NavigateAST(a), celast.FunctionMatcher("matches")) {
+		args := call.AsCall().Args()
+		pattern := args[len(args)-1]
+		if pattern.Kind() != celast.LiteralKind {
+			continue
+		}
+		text, _ := pattern.AsLiteral().Value().(string)
+		if _, err := regexp.Compile(text); err != nil {
+			issues.ReportErrorAtID(pattern.ID(), "%v", err)
+		}
+	}
+}
+
+// TextsOfMetadata returns the paths into the metadata that the expression converts with string().
+func (p *program) TextsOfMetadata() (out []string) {
+	celast.PostOrderVisit(p.ast.Expr(), celast.NewExprVisitor(func(e celast.Expr) {
+		if e.Kind() != celast.CallKind || e.AsCall().FunctionName() != "string" || !chain(e.AsCall().Args()[0], nil) || metadataFields(e.AsCall().Args()[0]) == nil {
+			return
+		}
+		if text, err := cel.ExprToString(e.AsCall().Args()[0], p.ast.SourceInfo()); err == nil {
+			out = append(out, text)
 		}
 	}))
 	return out

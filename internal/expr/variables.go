@@ -94,7 +94,7 @@ func environment(vars ...string) (*cel.Env, error) {
 		ext.NativeTypes(reflect.TypeFor[Peer](), ext.ParseStructTags(true)),
 		ext.Strings(),
 		cel.Container("envoy.config.core.v3"),
-		cel.ASTValidators(cel.ValidateRegexLiterals(), cel.ValidateDurationLiterals(), cel.ValidateTimestampLiterals()),
+		cel.ASTValidators(literalPatterns{}, cel.ValidateDurationLiterals(), cel.ValidateTimestampLiterals()),
 	}
 	for _, v := range vars {
 		t := cel.StringType
