@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	yamlv3 "go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
@@ -58,6 +59,9 @@ var yamlSeparator = regexp.MustCompile(`(?m)^---(?:\s|$)`)
 func decodeYAML(raw []byte) (out []*discoveryv3.DiscoveryResponse, err error) {
 	for n, text := range yamlSeparator.Split(string(raw), -1) {
 		doc, err := yaml.YAMLToJSONStrict([]byte(text))
+		if err != nil && strings.Contains(text, "<<") {
+			doc, err = withMerges(text, err)
+		}
 		if err != nil {
 			reason := strings.Join(strings.Fields(err.Error()), " ") // it has several lines
 			return nil, fmt.Errorf("document %d: %w", n+1, redact.Parsing(errors.New(reason)))
@@ -75,6 +79,20 @@ func decodeYAML(raw []byte) (out []*discoveryv3.DiscoveryResponse, err error) {
 		return nil, errNoResponse
 	}
 	return out, nil
+}
+
+// withMerges converts a document that the strict decoder refused with an error. That decoder takes a key
+// that overrides a merged one (<<) for the same key twice.
+func withMerges(text string, refused error) ([]byte, error) {
+	var v any
+	if err := yamlv3.Unmarshal([]byte(text), &v); err != nil {
+		return nil, refused
+	}
+	doc, err := json.Marshal(v)
+	if err != nil {
+		return nil, refused
+	}
+	return doc, nil
 }
 
 // jsonPlace matches how protojson names a place in its input.

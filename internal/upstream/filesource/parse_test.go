@@ -124,6 +124,7 @@ func TestP80_Faults(t *testing.T) {
 		{"wrong kind of value", ".yaml", head + cluster("a") + "  connect_timeout: soon\n", xds.ErrUnreadable, "resources[0]: invalid google.protobuf.Duration value [redacted]"},
 		{"number for a string", ".yaml", head + cluster("7"), xds.ErrUnreadable, "invalid value for string"},
 		{"the same key twice", ".yaml", head + cluster("a") + "  name: b\n", xds.ErrUnreadable, `key "name" already set`},
+		{"the same key twice beside a merge", ".yaml", head + "- &a\n  " + cluster("a")[2:] + "- <<: *a\n  name: b\n  name: c\n", xds.ErrUnreadable, `key "name" already set`},
 		{"unknown type", ".yaml", "resources:\n- '@type': type.googleapis.com/acme.Unknown\n  a: b\n", xds.ErrUnreadable, "acme.Unknown"},
 		{"no @type", ".yaml", head + "- name: a\n", xds.ErrUnreadable, "@type"},
 		{"broken YAML", ".yaml", "type_url: x\nresources: [\n", xds.ErrUnreadable, ""},
@@ -187,7 +188,7 @@ resources:
 # nothing
 ---
 type_url: ` + clusterURL + `
-resources: [{"@type": ` + clusterURL + `, name: four}]
+resources: [&four {"@type": ` + clusterURL + `, name: four, connect_timeout: 4s}, {name: five, <<: *four}]
 `
 	s, err := parseFile(".yaml", []byte(text), noneHeld)
 	if err != nil {
@@ -204,7 +205,7 @@ resources: [{"@type": ` + clusterURL + `, name: four}]
 			clusters[r.Name] = c
 		}
 	}
-	if len(s) != 2 || len(clusters) != 3 {
+	if len(s) != 2 || len(clusters) != 4 {
 		t.Fatalf("%d sections, clusters %v", len(s), clusters)
 	}
 	one := clusters["one"]
@@ -215,6 +216,9 @@ resources: [{"@type": ` + clusterURL + `, name: four}]
 	m := one.Metadata.FilterMetadata["m"].AsMap()
 	if fmt.Sprint(m) != "map[1:true 2:<nil> bin:aGk= true:[-1 1000 é<&>]]" {
 		t.Errorf("metadata %v", m)
+	}
+	if five := clusters["five"]; five.ConnectTimeout.GetSeconds() != 4 {
+		t.Errorf("five: %v", five)
 	}
 	if two := clusters["two"]; !proto.Equal(two.Metadata, one.Metadata) {
 		t.Errorf("two: %v", two)
