@@ -59,10 +59,10 @@ Each has 2 s. The command names those that did not answer, and exits with 1.
 --watch prints again and again. If the terminal has too few lines, it leaves out the
 last rows of the table.
 
-Problems of the relay itself come last, on standard error: unreachable or silent
-origins, unusable files, types served from the store, and streams refused in the last
-minute. Of problems with the same impact and next step, only the first three are
-shown. "relay status --summary -o json" has them all.
+Problems of the relay itself come last: unreachable or silent origins, unusable files,
+types served from the store, and streams refused in the last minute. With --no-headers
+they are on standard error. Of problems with the same impact and next step, only the
+first three are shown. "relay status --summary -o json" has them all.
 
 --check exits with 1 if the relay has problems. It prints the same as without --check.` + cutHelp,
 		Example: `  relay status
@@ -115,7 +115,11 @@ shown. "relay status --summary -o json" has them all.
 		defer st.relay.close()
 		ctx, out, errs := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 		if !again {
-			err := st.print(ctx, out, out, errs)
+			problems := out
+			if st.noHeaders { // standard output has only rows
+				problems = errs
+			}
+			err := st.print(ctx, out, out, problems)
 			if check && err == nil {
 				err = st.check(ctx)
 			}
@@ -123,7 +127,7 @@ shown. "relay status --summary -o json" has them all.
 		}
 		ctx, _, stop := signals(ctx, slog.New(slog.DiscardHandler))
 		defer stop()
-		return watch(ctx, out, errs, func(table, rest, errs io.Writer) error { return st.print(ctx, table, rest, errs) })
+		return watch(ctx, out, errs, func(table, rest, problems io.Writer) error { return st.print(ctx, table, rest, problems) })
 	}
 	return cmd
 }
@@ -141,14 +145,14 @@ type statusRun struct {
 	members   bool // of all relays of the cluster
 }
 
-// print asks the relay and prints its answer: the table, then the rest, and the relay's problems to
-// errs. It prints nothing before it has the whole answer.
-func (s *statusRun) print(ctx context.Context, table, rest, errs io.Writer) error {
+// print asks the relay and prints its answer: the table, then the rest, and the relay's problems
+// to the writer to. It prints nothing before it has the whole answer.
+func (s *statusRun) print(ctx context.Context, table, rest, to io.Writer) error {
 	if s.summary {
-		return s.printSummary(ctx, table, errs)
+		return s.printSummary(ctx, table, to)
 	}
 	if s.members {
-		return s.printMembers(ctx, table, rest, errs)
+		return s.printMembers(ctx, table, rest, to)
 	}
 	path, all, filter := s.query()
 	items, err := s.relay.listOfKey(ctx, path, filter)
@@ -190,7 +194,7 @@ func (s *statusRun) print(ctx context.Context, table, rest, errs io.Writer) erro
 	default:
 		fmt.Fprintf(rest, "none of %s is selected\n", counted(of, "stream"))
 	}
-	printProblems(errs, problems, now)
+	printProblems(to, problems, now)
 	return nil
 }
 

@@ -22,7 +22,7 @@ type memberStatus struct {
 
 // printMembers prints the clients and the problems of all members. An error names those that did not
 // answer, after the answers of the others.
-func (s *statusRun) printMembers(ctx context.Context, table, rest, errs io.Writer) error {
+func (s *statusRun) printMembers(ctx context.Context, table, rest, to io.Writer) error {
 	path, _, filter := s.query()
 	answers, err := askAllMembers(ctx, s.relay, func(member *adminClient, name string) (out memberStatus, err error) {
 		items, err := member.list(ctx, path, filter)
@@ -75,6 +75,6 @@ func (s *statusRun) printMembers(ctx context.Context, table, rest, errs io.Write
 		t.printCounts(rest)
 		t.printNacks(rest)
 	}
-	printProblems(errs, all.problems, now)
+	printProblems(to, all.problems, now)
 	return silent(answers)
 }

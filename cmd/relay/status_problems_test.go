@@ -52,8 +52,8 @@ func TestProblemsAreGrouped(t *testing.T) {
 // relay status prints a running relay's problems beside its table, with the impact.
 func TestStatusPrintsProblems(t *testing.T) {
 	o := operate(t, "")
-	if code, _, errs := runRelay("status", "--admin", o.admin); code != 0 || errs != "" {
-		t.Errorf("%d %s", code, errs)
+	if code, out, errs := runRelay("status", "--admin", o.admin); code != 0 || strings.Contains(out, "!") || errs != "" {
+		t.Errorf("%d %s %s", code, out, errs)
 	}
 	if code, _, errs := runRelay("status", "--check", "--admin", o.admin); code != 0 || errs != "" {
 		t.Errorf("--check without problems: %d %s", code, errs)
@@ -62,10 +62,13 @@ func TestStatusPrintsProblems(t *testing.T) {
 		t.Fatal(err)
 	}
 	for deadline := time.After(20 * time.Second); ; {
-		code, _, errs := runRelay("status", "--admin", o.admin)
-		if code == 0 && strings.HasPrefix(errs, "! origin ") && strings.Contains(errs, "bad.yaml") && strings.Contains(errs, "\n  The previous content") {
+		code, out, errs := runRelay("status", "--admin", o.admin)
+		if code == 0 && strings.Contains(out, "\n! origin ") && strings.Contains(out, "bad.yaml") && strings.Contains(out, "\n  The previous content") && errs == "" {
+			if code, out, errs := runRelay("status", "--no-headers", "--admin", o.admin); code != 0 || out != "" || !strings.HasPrefix(errs, "! origin ") {
+				t.Errorf("--no-headers: %d %q %q", code, out, errs)
+			}
 			for _, more := range []string{"--summary", "--state=SYNCED"} {
-				if code, _, checked := runRelay("status", "--check", more, "--admin", o.admin); code != 1 || !strings.Contains(checked, "bad.yaml") {
+				if code, checked, _ := runRelay("status", "--check", more, "--admin", o.admin); code != 1 || !strings.Contains(checked, "bad.yaml") {
 					t.Errorf("--check %s: %d %s", more, code, checked)
 				}
 			}
@@ -73,7 +76,7 @@ func TestStatusPrintsProblems(t *testing.T) {
 		}
 		select {
 		case <-deadline:
-			t.Fatalf("%d %q", code, errs)
+			t.Fatalf("%d %q %q", code, out, errs)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
@@ -90,9 +93,9 @@ func TestStatusGroupsProblems(t *testing.T) {
 	at := running(t, filepath.Join(dir, "relay.yaml"))
 	for _, args := range [][]string{{"status"}, {"status", "--summary"}} {
 		xdstest.Eventually(t, "the problems of all origins", func() error {
-			code, _, errs := runRelay(append(args, "--admin", at)...)
-			if code != 0 || strings.Count(errs, "has never been reached") != 3 || strings.Count(errs, "\n  and 2 more like this\n  The relay refuses new clients") != 1 {
-				return fmt.Errorf("%d %s", code, errs)
+			code, out, _ := runRelay(append(args, "--admin", at)...)
+			if code != 0 || strings.Count(out, "has never been reached") != 3 || strings.Count(out, "\n  and 2 more like this\n  The relay refuses new clients") != 1 {
+				return fmt.Errorf("%d %s", code, out)
 			}
 			return nil
 		})

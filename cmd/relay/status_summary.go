@@ -39,7 +39,7 @@ const maxKeysShown = 20
 
 // printSummary asks for the keys and the relay's state, which costs the relay less than a list of
 // all clients.
-func (s *statusRun) printSummary(ctx context.Context, out, errs io.Writer) error {
+func (s *statusRun) printSummary(ctx context.Context, out, to io.Writer) error {
 	sum, err := s.summarize(ctx)
 	switch {
 	case err != nil:
@@ -78,7 +78,7 @@ func (s *statusRun) printSummary(ctx context.Context, out, errs io.Writer) error
 		fmt.Fprintln(out)
 		printTable(out, s.tableFlags, userAgentColumns, sum.UserAgents)
 	}
-	printProblems(errs, sum.Problems, time.Now())
+	printProblems(to, sum.Problems, time.Now())
 	return nil
 }
 

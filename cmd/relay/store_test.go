@@ -30,8 +30,8 @@ func TestStorePath(t *testing.T) {
 		t.Errorf("%d %s", code, out)
 	}
 	without := running(t, filepath.Join(dir, "bad.yaml"))
-	if _, _, errs := runRelay("status", "--admin", without); !strings.Contains(errs, "! the store "+filepath.Join(dir, "bad.yaml")+" is off: ") {
-		t.Errorf("%s", errs)
+	if _, out, _ := runRelay("status", "--admin", without); !strings.Contains(out, "! the store "+filepath.Join(dir, "bad.yaml")+" is off: ") {
+		t.Errorf("%s", out)
 	}
 	// Access for other users is a warning.
 	open := files(t, map[string]string{"open.yaml": conf + "kept\n"})

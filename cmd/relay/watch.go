@@ -21,12 +21,12 @@ const (
 // line with the time comes before each drawing. An error of the first drawing ends the watch, and
 // nothing is shown. The relay may come back after a later error, which is shown with the last
 // drawing.
-func watch(ctx context.Context, out, errs io.Writer, draw func(table, rest, errs io.Writer) error) error {
+func watch(ctx context.Context, out, errs io.Writer, draw func(table, rest, problems io.Writer) error) error {
 	var last *drawing
 	for {
 		began := time.Now()
-		d := &drawing{at: began, table: pane{terminal: out}, rest: pane{terminal: out}, errs: pane{terminal: errs}}
-		err := draw(&d.table, &d.rest, &d.errs)
+		d := &drawing{at: began, table: pane{terminal: out}, rest: pane{terminal: out}, problems: pane{terminal: out}}
+		err := draw(&d.table, &d.rest, &d.problems)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -42,8 +42,7 @@ func watch(ctx context.Context, out, errs io.Writer, draw func(table, rest, errs
 			fmt.Fprintf(out, "--- %s\n", began.Format(time.DateTime))
 			fmt.Fprintln(errs, "relay:", err)
 		default:
-			fmt.Fprintf(out, "--- %s\n%s%s", began.Format(time.DateTime), &d.table, &d.rest)
-			fmt.Fprint(errs, &d.errs)
+			fmt.Fprintf(out, "--- %s\n%s%s%s", began.Format(time.DateTime), &d.table, &d.rest, &d.problems)
 		}
 		pause := time.NewTimer(max(watchEvery, watchShare*time.Since(began)))
 		select {
@@ -58,8 +57,8 @@ func watch(ctx context.Context, out, errs io.Writer, draw func(table, rest, errs
 // drawing is what a watched command printed. A terminal with too few lines leaves out the last lines
 // of the table, then of the rest.
 type drawing struct {
-	at                time.Time
-	table, rest, errs pane
+	at                    time.Time
+	table, rest, problems pane
 }
 
 // pane is a part of a drawing. It has the colours and the width of the terminal that it is for.
@@ -75,13 +74,13 @@ func (d *drawing) redraw(terminal io.Writer, newer error) {
 	if newer != nil {
 		head = fmt.Sprintf("%s\n%s %v\nthe state at %s", time.Now().Format(time.DateTime), tintOf(terminal).as(red, "relay:"), newer, head)
 	}
-	table, rest, errs := d.table.String(), d.rest.String(), d.errs.String()
+	table, rest, problems := d.table.String(), d.rest.String(), d.problems.String()
 	width, height := terminalSize(terminal)
 	height-- // the cursor is below the last line
-	for _, part := range []*string{&head, &errs, &rest, &table} {
+	for _, part := range []*string{&head, &problems, &rest, &table} {
 		*part, height = cutLines(*part, width, height)
 	}
-	_, _ = io.WriteString(terminal, "\x1b[H\x1b[2J"+head+table+rest+errs) // a terminal that has gone away ends the process
+	_, _ = io.WriteString(terminal, "\x1b[H\x1b[2J"+head+table+rest+problems) // a terminal that has gone away ends the process
 }
 
 // colourCode matches what tint adds to texts.
