@@ -104,14 +104,16 @@ func TestP80_Files(t *testing.T) {
 }
 
 // `relay serve` without arguments works in the repository. It uses config/relay.yaml, whose origin
-// is the demo's directory. The test only changes the addresses, by environment variables.
+// is the demo's directory. The test only changes the addresses, by environment variables. With
+// demo-grpc as its origin, it serves a gRPC process.
 func TestDefaultConfiguration(t *testing.T) {
 	t.Parallel()
-	r := start(t, "..", []string{"RELAY_DOWNSTREAM_ADDRESS=127.0.0.1:0", "RELAY_ADMIN_ADDRESS=127.0.0.1:0",
-		"RELAY_DOWNSTREAM_DRAIN=100ms"}, "serve")
+	env := []string{"RELAY_DOWNSTREAM_ADDRESS=127.0.0.1:0", "RELAY_ADMIN_ADDRESS=127.0.0.1:0", "RELAY_DOWNSTREAM_DRAIN=100ms"}
+	r := start(t, "..", env, "serve")
+	forGRPC := start(t, "..", env, "serve", "--upstream.origins", `[{address: "file:config/demo-grpc"}]`)
 	for i, v := range variants {
 		e := client(t, r.Address, fleet.ClientConfig{Node: node(fmt.Sprint("envoy-", i), "demo"), Variant: v, Behaviour: fleet.Envoy})
-		g := client(t, r.Address, fleet.ClientConfig{Node: node(fmt.Sprint("grpc-", i), "demo-grpc"), Variant: v,
+		g := client(t, forGRPC.Address, fleet.ClientConfig{Node: node(fmt.Sprint("grpc-", i), "demo-grpc"), Variant: v,
 			Behaviour: fleet.GRPC, Listener: "demo.example"})
 		waitFor(t, e, "the demo's resources", func(c *fleet.Client) bool {
 			return c.Complete() && c.Len(resource.ClusterType) > 0 && c.Len(resource.EndpointType) > 0 && c.Len(resource.ListenerType) > 0 && c.Len(resource.RouteType) > 0

@@ -173,7 +173,7 @@ func demoFleet(target string, n int, show *demoShow) (*fleet.Fleet, error) {
 			c.OnNack = show.rejected
 			switch {
 			case i%demoGRPCEach == demoGRPCEach-1:
-				c.Behaviour, c.Listener = fleet.GRPC, "demo.example"
+				c.Behaviour, c.Listener = fleet.GRPC, "ingress" // which only a simulated one can use
 			case i == demoNacker:
 				c.Nack = func(t xds.TypeURL, rs []fleet.Resource) error {
 					if t == xds.RouteType && show.odd() {

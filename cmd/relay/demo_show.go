@@ -51,10 +51,14 @@ look      http://%[4]s/ in a browser
           %[5]s status%[6]s                  the state of each client
           %[5]s nacks%[6]s                   the responses that clients rejected
           %[5]s diff edge-000%[6]s           the resources that a client rejected, as a diff
-          curl -s http://%[4]s/metrics | grep xdsrelay_
+          curl -s http://%[4]s/metrics | grep -E '^xdsrelay_(%[8]s)[ {]' | grep -v ' 0$'
 
-`, origin, d.down, clients, d.admin, os.Args[0], d.adminFlag(), filewatch.Quiet)
+`, origin, d.down, clients, d.admin, os.Args[0], d.adminFlag(), filewatch.Quiet, strings.Join(demoMetrics, "|"))
 }
+
+// demoMetrics are the metrics to look at first, without their prefix.
+var demoMetrics = []string{"ready", "keys", "stale_types", "upstream_streams", "upstream_away", "upstream_silent_streams",
+	"downstream_streams", "downstream_types", "downstream_nacks_total", "refused_total"}
 
 // adminFlag is the flag with which commands find the demo's relay; empty: the default finds it.
 func (d *demoShow) adminFlag() string {
@@ -127,9 +131,6 @@ func (d *demoShow) report(clients []inspect.ClientStatus) {
 	says = append(says, nacks...)
 	if late > 0 {
 		says = append(says, fmt.Sprintf("%d have not answered yet", late))
-	}
-	if others := all - len(took) - len(nacks) - late; others > 0 {
-		says = append(says, fmt.Sprintf("%d do not subscribe to it", others))
 	}
 	d.printf("        %s\n", strings.Join(says, "; "))
 }

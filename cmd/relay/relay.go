@@ -246,11 +246,13 @@ func (r *relay) listen() (err error) {
 		}
 	}
 	r.admin, err = r.newAdmin(func() { close(r.drained) })
-	if err == nil && r.cfg.Admin.Address != "" {
-		r.adminListener, err = net.Listen("tcp", r.cfg.Admin.Address)
-	}
 	if err != nil {
 		return fmt.Errorf("admin: %w", err)
+	}
+	if a := r.cfg.Admin.Address; a != "" {
+		if r.adminListener, err = net.Listen("tcp", a); err != nil {
+			return fmt.Errorf("admin.address: %w", err)
+		}
 	}
 	return r.openAdminGRPC()
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -34,7 +35,7 @@ func TestDemo(t *testing.T) {
 	}
 	for _, want := range []string{
 		"curl -s http://127.0.0.1:", "all 10 clients have their configuration",
-		"change 1: endpoints", "10 of 10 clients accepted it", "change 2: routes", "edge-000 rejected it", "8 of 10 clients accepted it", "; 1 do not subscribe to it",
+		"change 1: endpoints", "10 of 10 clients accepted it", "change 2: routes", "edge-000 rejected it", "9 of 10 clients accepted it",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the output does not say %q:\n%s", want, out)
@@ -42,6 +43,15 @@ func TestDemo(t *testing.T) {
 	}
 	if strings.Contains(out, "protocol broken") {
 		t.Error(out)
+	}
+	metrics, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range demoMetrics {
+		if !bytes.Contains(metrics, []byte("`xdsrelay_"+name+"`")) || !strings.Contains(out, name) {
+			t.Errorf("the metric %s does not exist, or the output does not name it", name)
+		}
 	}
 }
 

@@ -170,7 +170,7 @@ func TestGRPCBootstrapResolvesDemo(t *testing.T) {
 	healthpb.RegisterHealthServer(backend, health.NewServer())
 	backendAt := serve(t, backend)
 
-	d := readDemo(t)
+	d := readDemo(t, demos[1])
 	// The only change to the demo: the port of the service.
 	greeter := d.assignments["greeter"]
 	greeter.Endpoints = greeter.Endpoints[:1]

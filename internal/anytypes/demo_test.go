@@ -1,6 +1,7 @@
 package anytypes_test
 
 import (
+	"path/filepath"
 	"testing"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -13,7 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// demo is config/demo, decoded.
+// demo is one of demos, decoded.
 type demo struct {
 	listeners   map[string]*listenerv3.Listener
 	routes      map[string]*routev3.RouteConfiguration
@@ -21,7 +22,7 @@ type demo struct {
 	assignments map[string]*endpointv3.ClusterLoadAssignment
 }
 
-func readDemo(t *testing.T) demo {
+func readDemo(t *testing.T, dir string) demo {
 	t.Helper()
 	d := demo{
 		listeners:   make(map[string]*listenerv3.Listener),
@@ -29,7 +30,7 @@ func readDemo(t *testing.T) demo {
 		clusters:    make(map[string]*clusterv3.Cluster),
 		assignments: make(map[string]*endpointv3.ClusterLoadAssignment),
 	}
-	for file, response := range demoResponses(t) {
+	for file, response := range demoResponses(t, dir) {
 		if response.VersionInfo == "" || len(response.Resources) == 0 {
 			t.Errorf("%s: no version_info or no resources", file)
 		}
@@ -68,15 +69,23 @@ func put[T any](t *testing.T, into map[string]T, name string, m T) {
 
 // Every resource of the demo satisfies the constraints of Envoy's API, also in its extensions.
 func TestDemoIsValid(t *testing.T) {
-	for file, response := range demoResponses(t) {
-		validate(t, file, response)
+	for _, dir := range demos {
+		for file, response := range demoResponses(t, dir) {
+			validate(t, file, response)
+		}
 	}
 }
 
 // Every resource that the demo refers to exists, comes over ADS, and every one is referred to: a
 // client that follows references gets all.
 func TestDemoReferencesResolve(t *testing.T) {
-	d := readDemo(t)
+	for _, dir := range demos {
+		t.Run(filepath.Base(dir), func(t *testing.T) { referencesResolve(t, readDemo(t, dir)) })
+	}
+}
+
+func referencesResolve(t *testing.T, d demo) {
+	t.Helper()
 	overADS := func(place string, c *corev3.ConfigSource) {
 		t.Helper()
 		if c.GetAds() == nil || c.ResourceApiVersion != corev3.ApiVersion_V3 {

@@ -39,11 +39,12 @@ func readFile(t *testing.T, path string, m proto.Message) {
 	}
 }
 
-// demoResponses reads config/demo as an origin of files does (P80): each file is a
-// DiscoveryResponse.
-func demoResponses(t *testing.T) map[string]*discoveryv3.DiscoveryResponse {
+// demos are the directories of the demo's origins, for Envoy and for gRPC.
+var demos = []string{"../../config/demo", "../../config/demo-grpc"}
+
+// demoResponses reads one of demos as an origin of files does (P80): each file is a DiscoveryResponse.
+func demoResponses(t *testing.T, dir string) map[string]*discoveryv3.DiscoveryResponse {
 	t.Helper()
-	const dir = "../../config/demo"
 	files, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
