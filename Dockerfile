@@ -13,7 +13,8 @@ COPY . .
 ARG VERSION=dev
 RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/relay ./cmd/relay \
  && cp -r config /out/config \
- && find /out/config -name '*.go' -delete
+ && find /out/config -name '*.go' -delete \
+ && mkdir /out/store
 # The default address is on loopback, which clients outside the container cannot reach. This changes
 # the file, because RELAY_DOWNSTREAM_ADDRESS would also override a mounted file. The admin address
 # stays on loopback, because any other address needs a token_file.
@@ -23,8 +24,12 @@ RUN sed -i 's/^  address: 127\.0\.0\.1:15010/  address: 0.0.0.0:15010/' /out/con
 FROM gcr.io/distroless/static:nonroot
 COPY --from=build /out/relay /usr/local/bin/relay
 COPY --from=build /out/config /etc/relay
+# For store.path.
+COPY --from=build --chown=65532:65532 /out/store /var/lib/relay
 # A number, because runAsNonRoot in Kubernetes cannot check a name.
 USER 65532:65532
 EXPOSE 15010 19000
+# Kubernetes ignores this and has probes. /ready says whether the relay serves clients.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=10s CMD ["/usr/local/bin/relay", "health", "--config", "/etc/relay/relay.yaml"]
 ENTRYPOINT ["/usr/local/bin/relay"]
 CMD ["serve", "--config", "/etc/relay/relay.yaml"]
