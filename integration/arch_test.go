@@ -108,7 +108,7 @@ var layers = map[string]place{
 		"admission follows from a connection and a node: it needs no stream and no response",
 	},
 	"internal/fanout/tokens": {
-		[]string{"internal/fanout/refusal", "internal/telemetry"},
+		[]string{"internal/fanout/refusal", "internal/telemetry", "internal/telemetry/redact"},
 		"a token is valid or not, whatever it is for",
 	},
 	"internal/fanout/tokens/tokenstest": {nil, "it issues tokens for the tests of all layers"},

@@ -35,7 +35,8 @@ type certificate struct {
 
 func certificates(cfg *config.Config) (out []certificate) {
 	for _, l := range cfg.Downstream.Listen() {
-		out = append(out, certificate{l.Key + ".tls", serverFiles(l.TLS)})
+		out = append(out, certificate{l.Key + ".tls", serverFiles(l.TLS)},
+			certificate{l.Key + ".tokens", tlsfiles.Files{CAFile: l.Tokens.JWKSCAFile, CAKey: "jwks_ca_file"}})
 	}
 	for i, o := range cfg.Upstream.Origins {
 		if o.TLS != nil {

@@ -148,6 +148,8 @@ aggregation:
 		"later.yaml":   "upstream: {origins: [{address: \"file:none\"}]}\n",
 		"nodir.yaml":   "upstream: {origins: [{address: \"file:default.yaml\"}]}\n",
 		"token.yaml":   origins + "admin: {token_file: default.yaml}\n",
+		"tokens.yaml":  "upstream: {origins: [{address: \"127.0.0.1:1\", token_file: default.yaml}]}\ndownstream:\n  tokens: {issuer: i, audiences: [a], jwks_file: rules.yaml}\n",
+		"url.yaml":     origins + "downstream:\n  tokens: {issuer: i, audiences: [a], jwks_url: \"https://i\",\n    jwks_ca_file: rules.yaml,\n    jwks_token_file: rules.yaml}\n",
 		"warn.yaml":    origins + "aggregation: {file: rules.yaml}\n",
 		"rules.yaml":   "fragments:\n- rules:\n  - {match: {any_match: true}, result: {string_fragment: a}}\n  - {match: {any_match: true}, result: {string_fragment: b}}\n",
 		"default.yaml": "",
@@ -173,6 +175,12 @@ DIR/files.yaml:1: upstream.origins[0].address: warning: stat DIR/none: no such f
 		{"later.yaml", 0, "DIR/later.yaml:1: upstream.origins[0].address: warning: stat DIR/none: no such file or directory: the origin is away until the directory can be read (column 32)\nDIR/later.yaml is valid\n"},
 		{"nodir.yaml", 1, "DIR/nodir.yaml:1: upstream.origins[0].address: DIR/default.yaml is not a directory (column 32)\n"},
 		{"token.yaml", 1, "DIR/token.yaml:2: admin.token_file: DIR/default.yaml: must have one token of printable ASCII characters without spaces (column 21)\n"},
+		{"tokens.yaml", 1, `DIR/tokens.yaml:1: upstream.origins[0].token_file: DIR/default.yaml: must have one token of printable ASCII characters without spaces (column 59)
+DIR/tokens.yaml:3: downstream.tokens.jwks_file: DIR/rules.yaml: not a JSON Web Key Set: invalid character 'r' in literal false (expecting 'a') (column 50)
+`},
+		{"url.yaml", 1, `DIR/url.yaml:4: downstream.tokens.jwks_ca_file: no certificate in DIR/rules.yaml (column 19)
+DIR/url.yaml:5: downstream.tokens.jwks_token_file: DIR/rules.yaml: must have one token of printable ASCII characters without spaces (column 22)
+`},
 		{"warn.yaml", 0, "DIR/rules.yaml:4: fragments[0]: warning: rules[0] and rules[1] can both match a node; all matching rules add to the key, as in xds-relay (column 5)\nDIR/warn.yaml is valid\n"},
 	} {
 		code, out, errs := runRelay("validate", "--config", filepath.Join(dir, c.file))

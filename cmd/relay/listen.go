@@ -71,6 +71,7 @@ func newClientListeners(d *config.Downstream, identities []*expr.Predicate, casC
 			e.policy.Tokens = tokens.New(tokens.Options{
 				Key: l.Key + ".tokens", Issuer: t.Issuer, Audiences: t.Audiences,
 				Source: tokens.Source{File: t.JWKSFile, URL: t.JWKSURL, CAFile: t.JWKSCAFile, TokenFile: t.JWKSTokenFile},
+				Log:    log,
 			})
 		}
 		if l.TLS.CertFile != "" {

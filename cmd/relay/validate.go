@@ -12,6 +12,7 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/admin"
+	"xdsrelay/internal/fanout/tokens"
 	"xdsrelay/internal/store"
 	"xdsrelay/internal/upstream/filesource"
 )
@@ -21,10 +22,10 @@ func newValidateCmd() *cobra.Command {
 		Use:   "validate",
 		Short: "Check the configuration and the files that it names",
 		Long: `Check the configuration as serve would load it, with environment variables and flags.
-The command compiles the rules and expressions. It reads the certificates, the token,
-the rules file, and all files of an origin that is a directory. It checks whether the
-relay can use the directory of the store. It creates no file, opens no socket and
-contacts no origin.
+The command compiles the rules and expressions. It reads the certificates, the tokens,
+the keys of issuers in files, the rules file, and all files of an origin that is a
+directory. It checks whether the relay can use the directory of the store. It creates
+no file, opens no socket and contacts no origin.
 
 It prints each fault as "file:line: key: reason" and exits with 1 if there is a fault.
 With a fault, serve does not start and a reload changes nothing. There are two
@@ -134,12 +135,24 @@ func storeWarnings(cfg *config.Config) config.Faults {
 	return nil
 }
 
-// tokenFaults is the fault of a token that cannot be used.
+// tokenFaults are the tokens, and the keys of tokens' issuers, that cannot be used.
 func tokenFaults(cfg *config.Config) (faults config.Faults) {
-	if f := cfg.Admin.TokenFile; f != "" {
-		if _, err := admin.ReadToken(f); err != nil {
-			faults = append(faults, cfg.Places.Fault("admin.token_file", "%v", err))
+	check := func(key, file string, read func(string) error) {
+		if file == "" {
+			return
 		}
+		if err := read(file); err != nil {
+			faults = append(faults, cfg.Places.Fault(key, "%v", err))
+		}
+	}
+	token := func(file string) error { _, err := tokens.ReadFile(file); return err }
+	check("admin.token_file", cfg.Admin.TokenFile, func(file string) error { _, err := admin.ReadToken(file); return err })
+	for _, l := range cfg.Downstream.Listen() {
+		check(l.Key+".tokens.jwks_file", l.Tokens.JWKSFile, tokens.CheckKeys)
+		check(l.Key+".tokens.jwks_token_file", l.Tokens.JWKSTokenFile, token)
+	}
+	for i, o := range cfg.Upstream.Origins {
+		check(fmt.Sprintf("upstream.origins[%d].token_file", i), o.TokenFile, token)
 	}
 	return faults
 }

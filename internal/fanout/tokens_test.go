@@ -139,36 +139,28 @@ func TestP6_SecretsForTokens(t *testing.T) {
 	}
 }
 
-// With on_expiry: end a stream ends when its token expires; otherwise it goes on.
+// With on_expiry: end a stream ends when its token expires, if not before it was read.
 func TestExpiryOfATokenOnAnOpenStream(t *testing.T) {
 	issuer := tokenstest.New(t)
 	r := newServerFixture(t, nil)
-	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"), update(t, xds.RuntimeType, "r"))
 	claims := tokenstest.Claims("pod")
-	claims["exp"] = time.Now().Add(time.Second).Unix()
-	authorization := "Bearer " + issuer.Token(claims)
-	open := func(end bool) *plain {
-		ads := r.ads(r.dialWith(r.listen(&listener.Policy{Key: "downstream", Tokens: verifierOf(issuer), EndExpired: end}), authorization, nil), xds.Delta)
-		ads.ask(&corev3.Node{Id: "pod", Cluster: "edge"}, xds.ClusterType)
-		ads.gets(xds.ClusterType)
-		return ads
-	}
-	keeps, ends := open(false), open(true)
-	if said := ends.ended(codes.Unauthenticated); !strings.Contains(said, "expired") {
+	claims["exp"] = time.Now().Add(2 * time.Second).Unix()
+	ads := r.ads(r.dialWith(r.listen(&listener.Policy{Key: "downstream", Tokens: verifierOf(issuer), EndExpired: true}), "Bearer "+issuer.Token(claims), nil), xds.Delta)
+	ads.ask(&corev3.Node{Id: "pod", Cluster: "edge"}, xds.ClusterType)
+	if said := ads.ended(codes.Unauthenticated); !strings.Contains(said, "expired") {
 		t.Error(said)
 	}
-	keeps.ask(nil, xds.RuntimeType, "r")
-	keeps.gets(xds.RuntimeType)
 }
 
 // REST needs a token as streams do.
 func TestP72_PollsNeedATokenToo(t *testing.T) {
 	issuer := tokenstest.New(t)
-	r := newREST(t, nil, &listener.Policy{Key: "downstream", Tokens: verifierOf(issuer), Identity: mustIdentity(t, `peer.token.sub == node.id`)})
+	r := newREST(t, nil, &listener.Policy{Key: "downstream", Tokens: verifierOf(issuer), EndExpired: true, Identity: mustIdentity(t, `peer.token.sub == node.id`)})
 	publishAll(r.serverFixture, "a", "edge")
 	c := r.HTTP("http1")
+	version := ""
 	post := func(authorization string) *resttest.Reply {
-		body := resttest.Body(t, resttest.Request(&corev3.Node{Id: "pod", Cluster: "edge"}, xds.ClusterType, ""))
+		body := resttest.Body(t, resttest.Request(&corev3.Node{Id: "pod", Cluster: "edge"}, xds.ClusterType, version))
 		req, err := http.NewRequestWithContext(xdstest.Context(t), http.MethodPost, r.Base+"/v3/discovery:clusters", strings.NewReader(string(body)))
 		if err != nil {
 			t.Fatal(err)
@@ -190,16 +182,23 @@ func TestP72_PollsNeedATokenToo(t *testing.T) {
 	joined := make(chan subscribertest.Join, 8)
 	r.groups.Refuse = func(j subscribertest.Join) *refusal.Refusal { joined <- j; return nil }
 	claims := tokenstest.Claims("pod")
+	next := ""
 	for _, exp := range []int64{time.Now().Add(time.Hour).Unix(), time.Now().Add(2 * time.Hour).Unix()} {
 		claims["exp"] = exp
-		if got := r.Holds(post("Bearer " + issuer.Token(claims))); got != "a " {
-			t.Errorf("holds %q", got)
+		got := post("Bearer " + issuer.Token(claims))
+		if held := r.Holds(got); held != "a " {
+			t.Errorf("holds %q", held)
 		}
+		next = r.Response(got).VersionInfo
 		if len(joined) != 1 {
 			t.Fatalf("%d joined with a new token", len(joined))
 		}
 		if j := <-joined; j.Token.Expires.Unix() != exp {
 			t.Errorf("joined with the token that expires at %s", j.Token.Expires)
 		}
+	}
+	version, claims["exp"] = next, time.Now().Add(2*time.Second).Unix()
+	if f := r.Refused(post("Bearer "+issuer.Token(claims)), http.StatusUnauthorized); f.Reason != telemetry.TokenExpired.String() { // not after long_poll
+		t.Errorf("%+v", f)
 	}
 }

@@ -4,16 +4,43 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/config"
 	"xdsrelay/internal/expr"
+	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/fanout/tokens"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 	"xdsrelay/internal/xds"
 )
+
+func TestExpiry(t *testing.T) {
+	for _, end := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &Policy{Key: "downstream", EndExpired: end}
+			c := p.Caller("10.0.0.1:1", nil).With(&tokens.Token{Expires: time.Now().Add(time.Hour)})
+			var ended atomic.Int32
+			defer c.AtExpiry(func(*refusal.Refusal) { ended.Add(1) })()
+			c.AtExpiry(func(*refusal.Refusal) { t.Error("called after stop") })()
+			time.Sleep(59 * time.Minute)
+			synctest.Wait()
+			if ended.Load() != 0 {
+				t.Error("ended before the token expired")
+			}
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			if (ended.Load() == 1) != end {
+				t.Errorf("on_expiry: end %v: ended %d times", end, ended.Load())
+			}
+		})
+	}
+}
 
 // Other type URLs of the same message are Secrets as well.
 func TestP6_SecretsByOtherTypeURLs(t *testing.T) {

@@ -109,11 +109,15 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // caller is the client as all policies see it. It is refused without the token that a policy needs.
 func (h *handler) caller(r *http.Request) (*listener.Caller, *refusal.Refusal) {
-	c := new(listener.Policy).Caller(r.RemoteAddr, r.TLS)
+	all := new(listener.Policy)
+	c := all.Caller(r.RemoteAddr, r.TLS)
 	for _, g := range h.policies {
 		with, refused := g.Caller(r.RemoteAddr, r.TLS).Authenticate(r.Context(), r.Header.Values("Authorization"))
 		if refused != nil {
 			return c, refused
+		}
+		if g.EndExpired {
+			all.Key, all.EndExpired = g.Key, true
 		}
 		c = c.With(with.Token)
 	}

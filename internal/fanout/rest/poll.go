@@ -144,6 +144,7 @@ func (s *Server) answer(p *Poll, q *request) {
 		return
 	}
 	defer func() { s.pollers.leave(of, time.Now()) }()
+	defer c.AtExpiry(of.End)() // all polls of the poller have the same token
 	s.pollers.noteAnswer(of, q)
 	var names <-chan time.Time // fires when the poll waits no longer for pending names (P67)
 	if s.pollers.waitsForNames(of) {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"strings"
@@ -15,6 +16,8 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+
+	"xdsrelay/internal/telemetry/redact"
 )
 
 const (
@@ -31,6 +34,14 @@ type Source struct {
 	// CAFile has the CAs that verify the URL; empty: the system's. TokenFile has a bearer token for it;
 	// empty: none. Both are read each time.
 	CAFile, TokenFile string
+}
+
+// CheckKeys returns why the issuer's keys in a file cannot be used; nil: they can.
+func CheckKeys(file string) error {
+	if _, err := (&Source{File: file}).read(context.Background()); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return nil
 }
 
 // read reads the keys. It leaves out those that it cannot use, such as keys of a newer kind.
@@ -101,7 +112,7 @@ func (s *Source) get(ctx context.Context) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(res.Body, maxKeys))
 }
 
-// ReadFile returns the token in a file, without white space around it.
+// ReadFile returns the token in a file, without white space around it. An empty one is an error.
 func ReadFile(name string) (string, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -109,7 +120,7 @@ func ReadFile(name string) (string, error) {
 	}
 	token := strings.TrimSpace(string(text))
 	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", fmt.Errorf("%s has no token in one line of ASCII", name)
+		return "", fmt.Errorf("%s: must have one token of printable ASCII characters without spaces", name)
 	}
 	return token, nil
 }
@@ -117,6 +128,7 @@ func ReadFile(name string) (string, error) {
 // keySet has the issuer's keys.
 type keySet struct {
 	source Source
+	log    *slog.Logger
 
 	reading sync.Mutex // held while the keys are read
 
@@ -165,7 +177,7 @@ func (s *keySet) again(ctx context.Context) bool {
 	return s.read(context.WithoutCancel(ctx), time.Now().Add(-retryEvery)) // others wait for it too
 }
 
-// known is find without reading.
+// known is find without reading. An id is only a hint: a token and a key may have none.
 func (s *keySet) known(id, algorithm string) (out []jose.JSONWebKey, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,7 +185,7 @@ func (s *keySet) known(id, algorithm string) (out []jose.JSONWebKey, err error) 
 		return nil, s.lastErr
 	}
 	for _, k := range s.keys {
-		if (id == "" || k.KeyID == id) && (k.Algorithm == "" || k.Algorithm == algorithm) {
+		if (id == "" || k.KeyID == "" || k.KeyID == id) && (k.Algorithm == "" || k.Algorithm == algorithm) {
 			out = append(out, k)
 		}
 	}
@@ -199,8 +211,12 @@ func (s *keySet) read(ctx context.Context, after time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tried = time.Now()
-	if err != nil && s.lastErr == nil {
+	switch {
+	case err != nil && s.lastErr == nil:
 		s.failing = s.tried
+		s.log.Warn("keys of the tokens' issuer not read; the previous keys stay valid", "error", redact.Text(err.Error()))
+	case err == nil && s.lastErr != nil:
+		s.log.Info("keys of the tokens' issuer are read again", "keys", len(keys))
 	}
 	if s.lastErr = err; err == nil {
 		s.keys = keys

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -26,8 +27,12 @@ var algorithms = []jose.SignatureAlgorithm{
 // leeway is how far the issuer's clock may be ahead. An expired token is refused at once.
 const leeway = time.Minute
 
-// maxToken bounds a token, in bytes. Those of Kubernetes have about 1 KB.
-const maxToken = 16 << 10
+// Bounds of a token and of its header, in bytes. A token of Kubernetes has about 1 KB, and its header
+// 100 bytes. The header is parsed before the signature is verified: a large one would cost more.
+const (
+	maxToken  = 16 << 10
+	maxHeader = 1 << 10
+)
 
 // Options of a Verifier.
 type Options struct {
@@ -35,6 +40,7 @@ type Options struct {
 	Issuer    string // the tokens' iss
 	Audiences []string
 	Source    Source
+	Log       *slog.Logger // nil: the default one
 }
 
 // Token is a verified token. It does not change.
@@ -56,7 +62,10 @@ type Verifier struct {
 
 // New makes a Verifier without keys. See Run.
 func New(o Options) *Verifier {
-	return &Verifier{opts: o, keys: keySet{source: o.Source}}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	return &Verifier{opts: o, keys: keySet{source: o.Source, log: o.Log.With("of", o.Key)}}
 }
 
 // Run reads the issuer's keys now, and again each hour, until ctx ends. Then it returns nil.
@@ -120,6 +129,8 @@ func (v *Verifier) bearer(values []string) (string, *refusal.Refusal) {
 		return "", v.refuse(telemetry.TokenInvalid, "the header authorization must begin with Bearer")
 	case len(text) > maxToken:
 		return "", v.refuse(telemetry.TokenInvalid, "it has %d bytes, more than %d", len(text), maxToken)
+	case strings.IndexByte(text, '.') > maxHeader:
+		return "", v.refuse(telemetry.TokenInvalid, "its header has more than %d bytes", maxHeader)
 	}
 	return strings.TrimSpace(text), nil
 }

@@ -1,9 +1,12 @@
 package tokens_test
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"io"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -26,8 +29,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func verifier(source tokens.Source) *tokens.Verifier {
-	return tokens.New(tokens.Options{Key: "downstream.tokens", Issuer: tokenstest.URL, Audiences: []string{"other", tokenstest.Audience}, Source: source})
+func verifier(source tokens.Source) *tokens.Verifier { return logging(source, io.Discard) }
+
+func logging(source tokens.Source, log io.Writer) *tokens.Verifier {
+	return tokens.New(tokens.Options{
+		Key: "downstream.tokens", Issuer: tokenstest.URL, Audiences: []string{"other", tokenstest.Audience}, Source: source,
+		Log: slog.New(slog.NewTextHandler(log, nil)),
+	})
 }
 
 func TestVerify(t *testing.T) {
@@ -59,6 +67,7 @@ func TestVerify(t *testing.T) {
 		"another scheme":      {[]string{"Basic eDp5"}, telemetry.TokenInvalid, "Bearer"},
 		"no token":            {[]string{"Bearer hunter2"}, telemetry.TokenInvalid, "no JSON Web Token"},
 		"1 MB":                {[]string{"Bearer " + strings.Repeat("x", 1<<20)}, telemetry.TokenInvalid, "1048576 bytes"},
+		"a large header":      {[]string{"Bearer " + strings.Repeat("x", 2<<10) + "." + body + ".x"}, telemetry.TokenInvalid, "header has more than 1024 bytes"},
 		"algorithm none":      {[]string{"Bearer " + none}, telemetry.TokenInvalid, "private key"},
 		"HMAC by public key":  {[]string{"Bearer " + tokenstest.Sign(t, jose.HS256, public, tokenstest.Claims("pod"))}, telemetry.TokenInvalid, "private key"},
 		"another issuer's":    {[]string{"Bearer " + stranger.Token(tokenstest.Claims("pod"))}, telemetry.TokenInvalid, "signature"},
@@ -108,7 +117,8 @@ func TestClaimsThatChangeAreLeftOut(t *testing.T) {
 func TestKeysAreReadAgain(t *testing.T) {
 	issuer := tokenstest.New(t)
 	synctest.Test(t, func(t *testing.T) {
-		v := verifier(tokens.Source{File: issuer.File})
+		var log bytes.Buffer
+		v := logging(tokens.Source{File: issuer.File}, &log)
 		go func() { _ = v.Run(t.Context()) }()
 		synctest.Wait()
 		accepts := func(want bool) {
@@ -134,6 +144,9 @@ func TestKeysAreReadAgain(t *testing.T) {
 		time.Sleep(11 * time.Second)
 		if _, err := v.Fault(); err != nil {
 			t.Errorf("fault %v after the keys are back", err)
+		}
+		if text := log.String(); strings.Count(text, "\n") != 2 || !strings.Contains(text, "not read") || !strings.Contains(text, "read again") {
+			t.Errorf("the log has not one line for the failure and one for its end:\n%s", text)
 		}
 	})
 }
@@ -168,6 +181,18 @@ func TestKeysThatCannotBeUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, refused := verifier(tokens.Source{File: issuer.File}).Verify(t.Context(), []string{"Bearer " + issuer.Token(tokenstest.Claims("pod"))}); refused != nil {
+		t.Error(refused)
+	}
+}
+
+// The id of a key is only a hint: keys and tokens may have none.
+func TestKeysWithoutAnID(t *testing.T) {
+	issuer := tokenstest.New(t)
+	token := issuer.Token(tokenstest.Claims("pod"))
+	if err := os.WriteFile(issuer.File, bytes.Replace(issuer.JWKS(), []byte(`"kid":"key-0",`), nil, 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, refused := verifier(tokens.Source{File: issuer.File}).Verify(t.Context(), []string{"Bearer " + token}); refused != nil {
 		t.Error(refused)
 	}
 }
