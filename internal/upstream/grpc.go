@@ -154,9 +154,6 @@ func (o *grpcOrigin) Reload() (ok bool) { return o.certs == nil || o.certs.Reloa
 // Faults are those of the certificates that the connections use. A bad response is not among them:
 // see Rejected.
 func (o *grpcOrigin) Faults() []filesource.Fault {
-	if o.certs == nil {
-		return nil
-	}
 	f := o.certs.Fault()
 	if f == nil {
 		return nil
@@ -242,8 +239,7 @@ func (o *grpcOrigin) full(c *connections.Connection) int {
 	return n
 }
 
-// tooLarge reports whether the transport dropped a response for its size (P59). Only
-// the error's text says so.
+// tooLarge reports, by the error's text, whether the transport dropped a response for its size (P59).
 func tooLarge(err error) bool {
 	return status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "larger than max")
 }

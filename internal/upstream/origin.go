@@ -92,7 +92,11 @@ func (s *Origin) reached(responses int) {
 	s.mu.Unlock()
 	if was {
 		s.metrics.Away.Add(-1)
-		s.log.Info(s.text("origin is back", "member is back"), "after", time.Since(since).Round(time.Millisecond))
+		text := s.text("origin is back", "member is back")
+		if responses == 0 && s.opens != nil {
+			text += ": connected, no answer yet"
+		}
+		s.log.Info(text, "after", time.Since(since).Round(time.Millisecond))
 	}
 }
 
@@ -153,8 +157,7 @@ func (s *Origin) responds() bool {
 	return s.responding > 0 || time.Since(s.respondedAt) < 2*reopenWithin
 }
 
-// logAwayEvery bounds how often another reason for an unreachable origin is logged. Often there are
-// several: the next one shows once the first is repaired.
+// logAwayEvery bounds how often another reason for an unreachable origin is logged.
 const logAwayEvery = time.Minute
 
 // unreachable records that no connection can be made, or that the directory cannot be read.

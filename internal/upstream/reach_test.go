@@ -90,9 +90,10 @@ func TestWrongOriginsShowWithoutAClient(t *testing.T) {
 func TestConnectionIsKept(t *testing.T) {
 	for _, balance := range []string{"round_robin", "pick_first"} {
 		synctest.Test(t, func(t *testing.T) {
+			var log xdstest.Log
 			n := &inMemory{t: t, at: make(map[string]*bufconn.Listener)}
 			r := startRelay(t, xds.SotW, Options{Origins: []OriginOptions{{Address: addressOf("one"), Name: "one", Balance: balance, Keepalive: Keepalive{Time: 1000 * time.Hour}}},
-				Dialer: n.dial, Backoff: steep})
+				Dialer: n.dial, Backoff: steep, Log: log.Logger()})
 			is := func(what string, away, reached bool, connections int) {
 				t.Helper()
 				synctest.Wait()
@@ -118,6 +119,9 @@ func TestConnectionIsKept(t *testing.T) {
 			n.origin("one")
 			time.Sleep(time.Minute)
 			is("once it is back", false, true, 1)
+			if n := log.Count(`"origin is back: connected, no answer yet"`); n != 2 {
+				t.Errorf("it is back %d times:\n%s", n, &log)
+			}
 		})
 	}
 }
@@ -154,7 +158,7 @@ func TestConnectionIsNoReturnWhileStreamsFail(t *testing.T) {
 		says := func(away, back int) {
 			t.Helper()
 			synctest.Wait()
-			if a, b := log.Count(`"origin is away"`), log.Count(`"origin is back"`); a != away || b != back {
+			if a, b := log.Count(`"origin is away"`), log.Count(`"origin is back`); a != away || b != back {
 				t.Fatalf("away %d and back %d times, want %d and %d:\n%s", a, b, away, back, &log)
 			}
 			if is, want := r.counted(`upstream_away{origin="one"}`), away-back; is != want {

@@ -135,6 +135,28 @@ func TestSilenceEndsWithTheFirstResponse(t *testing.T) {
 	})
 }
 
+// A stream on which nothing is requested any more is not silent. It is again once something is.
+func TestP57_IdleStreamsAreNotSilent(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		n.origin("one")
+		r := n.relay(v, "one")
+		stream, sink := r.stream(named(rds, "a"))
+		is := func(want int) {
+			t.Helper()
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			if got := r.counted(`upstream_silent_streams{origin="` + addressOf("one") + `"}`); got != want || sink.lastStatus().SilentSince.IsZero() != (want == 0) {
+				t.Errorf("%d silent streams, and %+v; want %d", got, sink.lastStatus(), want)
+			}
+		}
+		is(1)
+		stream.SetInterest(sink.Want())
+		is(0)
+		stream.SetInterest(sink.Want(named(rds, "a")))
+		is(1)
+	})
+}
+
 // A first response that is rejected, or is of a type that was not requested, ends the silence.
 func TestP53_BadFirstResponseEndsTheSilence(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {

@@ -187,14 +187,13 @@ func (s *stream) report() {
 // checkSilence counts and shows the attempt as silent, unless it had a response or bytes of one
 // arrive. A stream is silent once it has been open for first_answer_timeout without any response.
 // Silence changes nothing for clients (P57). It is shown because such an origin looks healthy
-// otherwise.
+// otherwise. A stream on which nothing is requested is not silent.
 func (s *stream) checkSilence(arriving int64) {
-	silent := !s.status.SilentSince.IsZero()
 	switch s.status.Arriving = arriving; {
 	case arriving > 0:
 		s.endSilence()
 		s.status.Arriving = arriving
-	case silent:
+	case !s.status.SilentSince.IsZero() || s.taken.Empty():
 		return
 	default:
 		s.status.SilentSince = s.status.OpenedAt
@@ -203,8 +202,8 @@ func (s *stream) checkSilence(arriving int64) {
 	s.report()
 }
 
-// endSilence ends the attempt's silence, because it had a response, bytes of one arrive, or the
-// attempt is over.
+// endSilence ends the attempt's silence, because it had a response, bytes of one arrive, nothing is
+// requested, or the attempt is over.
 func (s *stream) endSilence() {
 	if !s.status.SilentSince.IsZero() {
 		s.at.endSilence()
@@ -236,7 +235,10 @@ func (s *stream) takeInterest() (*snapshot.Interest, adsclient.Resubscriptions) 
 	if adds(s.taken, i) {
 		s.addedAt = time.Now()
 	}
-	s.taken = i
+	if s.taken = i; i.Empty() {
+		s.endSilence()
+		s.report()
+	}
 	if p := s.probing.Load(); p != nil {
 		p.check(i) // the types that it waits for may no longer be wanted
 	}

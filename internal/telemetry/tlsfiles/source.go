@@ -47,8 +47,14 @@ type Fault struct {
 // Name returns Options.Name.
 func (s *Source) Name() string { return s.opts.Name }
 
-// Fault returns the fault of the files when they were last read; nil if they are in force.
-func (s *Source) Fault() *Fault { return s.fault.Load() }
+// Fault returns the fault of the files when they were last read; nil if they are in force, or if s is
+// nil.
+func (s *Source) Fault() *Fault {
+	if s == nil {
+		return nil
+	}
+	return s.fault.Load()
+}
 
 // Open reads the files once and starts nothing. Its error is an *Error.
 func Open(f Files, o Options) (*Source, error) {
