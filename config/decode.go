@@ -186,7 +186,7 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, key string, top bool) {
 			continue
 		}
 		if !ok {
-			near := nearest(name, fields)
+			near := Nearest(name, fields)
 			if near == "" {
 				d.fault(k, sub, "unknown key")
 				continue
@@ -373,8 +373,8 @@ func kindOf(n *yaml.Node) string {
 	}
 }
 
-// nearest returns the known name within two edits of name, or "".
-func nearest(name string, known map[string]int) string {
+// Nearest returns the known name within two edits of name, or "".
+func Nearest(name string, known map[string]int) string {
 	best, at := 3, ""
 	for k := range known {
 		if n := edits(name, k); n < best || n == best && at != "" && k < at {

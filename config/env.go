@@ -24,7 +24,7 @@ func UnknownEnv() (out Faults) {
 			continue
 		}
 		f := Fault{Pos: Pos{File: name}, Reason: "unknown variable, ignored"}
-		if near := nearest(name, known); near != "" {
+		if near := Nearest(name, known); near != "" {
 			f.Reason += "; did you mean " + near + "?"
 		}
 		out = append(out, f)

@@ -37,12 +37,11 @@ var removed = map[string]bool{
 }
 
 // AddFlags adds a flag for each key that is not a section, with the key's name: --upstream.variant.
-// A list is one YAML value. The flags are hidden from --help, because docs/configuration.md has the
+// A list is one YAML value. The flags have no text for --help, because docs/configuration.md has the
 // keys. The caller adds --config, because its meaning differs between commands.
 func AddFlags(fs *pflag.FlagSet) {
 	for _, l := range leaves() {
 		fs.String(l.key, "", "")
-		_ = fs.MarkHidden(l.key) // the line above has defined the flag
 	}
 }
 

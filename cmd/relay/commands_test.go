@@ -109,7 +109,8 @@ func TestUnknownCommandsAndFlags(t *testing.T) {
 		help string // where to find help
 	}{
 		{[]string{"sevre"}, `relay: unknown command "sevre" for "relay"`, "\nrun \"relay --help\" for usage\n"},
-		{[]string{"validate", "--confg", "x"}, "relay: unknown flag: --confg", "\nrun \"relay validate --help\" for usage\n"},
+		{[]string{"validate", "--confg", "x"}, "relay: unknown flag: --confg; did you mean --config?", "\nrun \"relay validate --help\" for usage\n"},
+		{[]string{"serve", "--upstream.varient", "x"}, "relay: unknown flag: --upstream.varient; did you mean --upstream.variant?", "\nrun \"relay serve --help\" for usage\n"},
 		{[]string{"demo", "--clients", "x"}, `relay: --clients: must be an integer, but is "x"`, "\nrun \"relay demo --help\" for usage\n"},
 		{[]string{"completion", "bsh"}, `relay: unknown command "bsh" for "relay completion"`, "\nrun \"relay completion --help\" for usage\n"},
 		{[]string{"validate", "x"}, `relay: validate: takes no arguments, but has "x"`, "\nrun \"relay validate --help\" for usage\n"},
@@ -120,6 +121,7 @@ func TestUnknownCommandsAndFlags(t *testing.T) {
 		{[]string{"simulate", "--relay", "x", "--for", "-1s"}, "relay: --for: must not be negative, but is -1s", "\nrun \"relay simulate --help\" for usage\n"},
 		{[]string{"status", "--summary", "--no-headers"}, "relay: --summary: cannot be used with --no-headers, because it prints several tables", "\nrun \"relay status --help\" for usage\n"},
 		{[]string{"nacks", "--diff", "--no-headers"}, "relay: --diff: cannot be used with --no-headers, because it prints no table", "\nrun \"relay nacks --help\" for usage\n"},
+		{[]string{"keys", "--watch", "-o", "json"}, "relay: --watch: prints tables only, so it cannot be used with -o json", "\nrun \"relay keys --help\" for usage\n"},
 		{[]string{"explain"}, `relay: explain: needs NODE, --node FILE or --diff FILE`, "\nrun \"relay explain --help\" for usage\n"},
 		{[]string{"validate", "-c", "/none"}, "relay: configuration: open /none", "directory\n"},
 	} {

@@ -76,6 +76,7 @@ func TestCompletionOffersFilesForFiles(t *testing.T) {
 		{[]string{"wait", "--timeout", ""}, "", false},
 		{[]string{"status", "--admin", ""}, "", false},
 		{[]string{"demo", "--clients", ""}, "", false},
+		{[]string{"serve", "--upstream.v"}, "--upstream.variant", false},
 		{[]string{"status", "--config", ""}, "", true},
 		{[]string{"status", "--token-file", ""}, "", true},
 		{[]string{"explain", "--node", ""}, "", true},

@@ -92,7 +92,7 @@ func keyColumns(now time.Time) []column[keystatus.Key] {
 			}
 			return k.Upstream.Origin
 		}),
-		column[keystatus.Key]{"PROBLEM", func(k *keystatus.Key) cell { return cell{orNone(keyProblem(k, now)), yellow} }},
+		column[keystatus.Key]{"PROBLEM", func(k *keystatus.Key) cell { return problem(keyProblem(k, now)) }},
 	)
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/url"
 	"time"
 
@@ -21,6 +22,14 @@ type column[T any] struct {
 // textColumn makes a column without colours. An empty text is shown as "-".
 func textColumn[T any](head string, of func(row *T) string) column[T] {
 	return column[T]{head, func(row *T) cell { return cell{text: orNone(of(row))} }}
+}
+
+// problem is the cell of a problem; empty: there is none.
+func problem(text string) cell {
+	if text == "" {
+		return cell{text: "-"}
+	}
+	return cell{text, yellow}
 }
 
 // printTable writes rows as a table. A terminal shows it cut, unless with -o wide.
@@ -41,6 +50,9 @@ func printTable[T any](w io.Writer, f *tableFlags, columns []column[T], rows []T
 		lines = append(lines, line)
 	}
 	t := tintOf(w)
+	if last := columns[len(columns)-1].head; last == "MESSAGE" || last == "PROBLEM" {
+		t.message = last
+	}
 	if f.wide() {
 		t.width = 0
 	}
@@ -51,6 +63,7 @@ func printTable[T any](w io.Writer, f *tableFlags, columns []column[T], rows []T
 type tableFlags struct {
 	format    *string
 	noHeaders bool // for scripts, which read the rows alone
+	again     bool // --watch
 }
 
 func addTableFlags(cmd *cobra.Command) *tableFlags {
@@ -59,11 +72,32 @@ func addTableFlags(cmd *cobra.Command) *tableFlags {
 	return f
 }
 
+func (f *tableFlags) addWatchFlag(cmd *cobra.Command) {
+	cmd.Flags().BoolVarP(&f.again, "watch", "w", false, "print again every 2 s, until a signal")
+}
+
+// run prints once, or with --watch again and again. print writes a table, then the rest, and problems,
+// which standard output has too, unless it has only rows.
+func (f *tableFlags) run(cmd *cobra.Command, print func(ctx context.Context, table, rest, problems io.Writer) error) error {
+	ctx, out, errs := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+	switch {
+	case !f.again && f.noHeaders:
+		return print(ctx, out, out, errs)
+	case !f.again:
+		return print(ctx, out, out, out)
+	case f.isData():
+		return usageErrorf("--watch: prints tables only, so it cannot be used with -o %s", *f.format)
+	}
+	ctx, _, stop := signals(ctx, slog.New(slog.DiscardHandler))
+	defer stop()
+	return watch(ctx, out, errs, func(table, rest, problems io.Writer) error { return print(ctx, table, rest, problems) })
+}
+
 // cutHelp is for the help of commands with a table.
 const cutHelp = `
 
-On a terminal, columns are cut to its width, and some are left out if they do not fit.
-"…" marks both. -o wide shows all columns whole.`
+On a terminal, columns are cut to its width, and some are left out if they do not fit,
+but no column with a NACKED or STALE. "…" marks both. -o wide shows all columns whole.`
 
 func (f *tableFlags) wide() bool   { return *f.format == formatWide }
 func (f *tableFlags) isData() bool { return *f.format == formatJSON || *f.format == formatYAML }
@@ -88,6 +122,7 @@ func newListCmd[T any](cmd *cobra.Command, l list[T]) *cobra.Command {
 	cmd.Args = noArgs
 	cmd.Long += cutHelp
 	shown := addTableFlags(cmd)
+	shown.addWatchFlag(cmd)
 	flags := addRunningFlags(cmd)
 	key := new(string)
 	if l.byKey {
@@ -117,36 +152,46 @@ func newListCmd[T any](cmd *cobra.Command, l list[T]) *cobra.Command {
 		if *diff {
 			q.Set("diff", "true")
 		}
-		items, err := c.listOfKey(cmd.Context(), l.path, q)
-		if err != nil {
-			return err
-		}
-		var partly error
-		if l.complete != nil {
-			items, partly = l.complete(cmd.Context(), c, items)
-		}
-		out := cmd.OutOrStdout()
-		if shown.isData() {
-			return errors.Join(printData(out, *shown.format, envelope{items}), partly)
-		}
-		rows, err := decode[T](c, items)
-		switch {
-		case err != nil:
-			return err
-		case len(rows) > 0 && *diff:
-			l.diffs(out, rows, time.Now())
-		case len(rows) > 0:
-			columns := l.columns(time.Now())
-			if shown.wide() {
-				columns = append(columns, l.wide...)
-			}
-			printTable(out, shown, columns, rows)
-		case !shown.noHeaders:
-			fmt.Fprintln(out, l.empty)
-		}
-		return partly
+		return shown.run(cmd, func(ctx context.Context, out, _, errs io.Writer) error {
+			return l.print(ctx, c, q, shown, *diff, out, errs)
+		})
 	}
 	return cmd
+}
+
+// print asks for the list and prints it.
+func (l *list[T]) print(ctx context.Context, c *adminClient, q url.Values, shown *tableFlags, diff bool, out, errs io.Writer) error {
+	items, err := c.listOfKey(ctx, l.path, q)
+	if err != nil {
+		return err
+	}
+	var partly error
+	if l.complete != nil {
+		items, partly = l.complete(ctx, c, items)
+	}
+	if shown.isData() {
+		return errors.Join(printData(out, *shown.format, envelope{items}), partly)
+	}
+	rows, err := decode[T](c, items)
+	switch {
+	case err != nil:
+		return err
+	case len(rows) > 0 && diff:
+		l.diffs(out, rows, time.Now())
+	case len(rows) > 0:
+		columns := l.columns(time.Now())
+		if shown.wide() {
+			columns = append(columns, l.wide...)
+		}
+		printTable(out, shown, columns, rows)
+	case !shown.noHeaders:
+		fmt.Fprintln(out, l.empty)
+	}
+	if shown.again && partly != nil { // an error would end the watch
+		fmt.Fprintln(errs, "relay:", partly)
+		return nil
+	}
+	return partly
 }
 
 // envelope is a list as JSON, as the admin API has it.

@@ -114,7 +114,7 @@ func TestOrigins(t *testing.T) {
 }
 
 // On a terminal, the widest columns are cut. A column keeps at least minColumn characters. If that is
-// not enough, columns before the last one are left out.
+// not enough, columns without a problem are left out. Messages have lines of their own.
 func TestTablesFitTheTerminal(t *testing.T) {
 	for _, c := range []struct{ widths, want []int }{
 		{[]int{5, 5, 5}, []int{5, 5, 5}},
@@ -128,20 +128,39 @@ func TestTablesFitTheTerminal(t *testing.T) {
 			t.Errorf("%v: %v, want %v", c.widths, got, c.want)
 		}
 	}
-	var out bytes.Buffer
-	tint{width: 24}.table(&out, [][]cell{{{text: "NODE"}, {text: "MESSAGE"}}, {{text: "edge-0"}, {text: "the client says näh to all", colour: red}}})
-	if got := out.String(); got != "NODE    MESSAGE\nedge-0  the c…näh to all\n" {
-		t.Errorf("%q", got)
+	table := func(t tint, rows ...[]cell) string {
+		var out bytes.Buffer
+		t.table(&out, rows)
+		return out.String()
 	}
-	for _, c := range []struct{ width, from, to int }{{50, 4, 4}, {49, 3, 4}, {43, 3, 4}, {42, 2, 4}, {34, 2, 4}, {33, 1, 4}, {1, 1, 4}} {
-		if from, to := leaveOut([]int{9, 8, 7, 8, 30}, c.width); from != c.from || to != c.to {
-			t.Errorf("%d: [%d, %d), want [%d, %d)", c.width, from, to, c.from, c.to)
+	nack, synced := cell{"NACKED v2 1m30s", red}, cell{"SYNCED v2", green}
+	status := [][]cell{cells("NODE", "KEY", "VARIANT", "CDS", "EDS"), {{text: "web-0"}, {text: "edge"}, {text: "delta"}, nack, synced}}
+	for _, c := range []struct {
+		width int
+		want  string
+	}{
+		{48, "NODE   KEY   VARIANT  CDS              EDS\nweb-0  edge  delta    NACKED v2 1m30s  SYNCED v2\n"},
+		{40, "NODE   KEY   …  CDS            EDS\nweb-0  edge  …  NACKED v2 1m…  SYNCED v2\n"},
+		{30, "NODE   KEY   …  CDS\nweb-0  edge  …  NACKED v2 1m3…\n"},
+		{20, "NODE   …  CDS\nweb-0  …  NACKED v2…\n"},
+		{5, "NODE   …  CDS\nweb-0  …  NACKED v2…\n"},
+	} {
+		rows := make([][]cell, len(status))
+		for i := range status {
+			rows[i] = slices.Clone(status[i])
+		}
+		if got := table(tint{width: c.width}, rows...); got != c.want {
+			t.Errorf("in %d columns:\n%s\nwant:\n%s", c.width, got, c.want)
 		}
 	}
-	out.Reset()
-	tint{width: 20}.table(&out, [][]cell{{{text: "NODE"}, {text: "LAST"}, {text: "MESSAGE"}}, {{text: "edge-0"}, {text: "1m30s"}, {text: "näh"}}})
-	if got := out.String(); got != "NODE    …  MESSAGE\nedge-0  …  näh\n" {
-		t.Errorf("%q", got)
+	nacks := func(width int) string {
+		return table(tint{width: width, message: "MESSAGE"}, cells("NODE", "LAST", "MESSAGE"), []cell{{text: "edge-0"}, {text: "1m30s"}, {"the client says näh", red}}, cells("edge-1", "3s", "-"))
+	}
+	if got := nacks(34); got != "NODE    LAST   MESSAGE\nedge-0  1m30s  the client says näh\nedge-1  3s     -\n" {
+		t.Errorf("%s", got)
+	}
+	if got := nacks(33); got != "NODE    LAST\nedge-0  1m30s\n  the client says näh\nedge-1  3s\n" {
+		t.Errorf("%s", got)
 	}
 }
 

@@ -92,8 +92,17 @@ func misused(err error) bool {
 // flagKinds are the values of pflag's types, in the words of the configuration's errors.
 var flagKinds = map[string]string{"bool": "true or false", "int": "an integer", "duration": "a duration such as 30s"}
 
-// flagError replaces pflag's error about a wrong value, which contains the error of a Go function.
-func flagError(err error) error {
+// flagError replaces pflag's error about a wrong value, which contains the error of a Go function. It
+// suggests a flag instead of an unknown one.
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) {
+		known := map[string]int{}
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { known[f.Name] = 0 })
+		if near := config.Nearest(unknown.GetSpecifiedName(), known); near != "" {
+			return usageErrorf("%w; did you mean --%s?", err, near)
+		}
+	}
 	var wrong *pflag.InvalidValueError
 	if errors.As(err, &wrong) {
 		if kind, ok := flagKinds[wrong.GetFlag().Value.Type()]; ok {
@@ -140,7 +149,7 @@ does not exist, it is 127.0.0.1:19000.`,
 		SilenceUsage:  true,
 	}
 	root.SetVersionTemplate(build().String() + "\n") // the same text as relay version
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
+	root.SetFlagErrorFunc(flagError)
 	// In the order in which users need them.
 	root.AddCommand(
 		newServeCmd(),
@@ -182,6 +191,8 @@ func addConfigFlags(cmd *cobra.Command) *string {
 	config.AddFlags(cmd.Flags())
 	help := cmd.HelpFunc()
 	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		// Not before, because shells do not complete hidden flags.
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { f.Hidden = f.Hidden || f.Usage == "" })
 		help(cmd, args)
 		fmt.Fprintln(cmd.OutOrStdout(), "\nEach configuration key is also a flag, such as --upstream.variant=sotw: see docs/configuration.md.")
 	})

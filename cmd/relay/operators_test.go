@@ -326,7 +326,7 @@ func TestTableCountsColumnsOfTheTerminal(t *testing.T) {
 		{0, "  ", "x", "\"  \"  x\na     b\n"},
 		{24, "边缘边缘边缘边缘", "x", "边缘边缘边缘边缘  x\na                 b\n"},
 		{15, "边缘边缘边缘边缘", "y", "边缘边缘边…   y\na             b\n"},
-		{15, "a", "边缘边缘边缘边缘", "a  边…边缘边缘\na  b\n"},
+		{15, "a", "边缘边缘边缘边缘", "a  边缘边缘边…\na  b\n"},
 	} {
 		if got := table(test.width, test.first, test.last); got != test.want {
 			t.Errorf("%q, %q in %d columns:\n%s\nwant:\n%s", test.first, test.last, test.width, got, test.want)

@@ -40,7 +40,7 @@ func originColumns(now time.Time) []column[sources.Origin] {
 		textColumn("CONNECTIONS", func(o *sources.Origin) string { return strconv.Itoa(o.Connections) }),
 		textColumn("RECONNECTS", func(o *sources.Origin) string { return strconv.FormatUint(o.Reconnects, 10) }),
 		textColumn("ADDRESS", func(o *sources.Origin) string { return o.Address }),
-		{"PROBLEM", func(o *sources.Origin) cell { return cell{orNone(originProblem(o)), yellow} }},
+		{"PROBLEM", func(o *sources.Origin) cell { return problem(originProblem(o)) }},
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"net/url"
 	"slices"
@@ -24,7 +23,6 @@ func newStatusCmd() *cobra.Command {
 	var (
 		flags *runningFlags
 		st    statusRun
-		again bool
 		check bool
 	)
 	cmd := &cobra.Command{
@@ -85,7 +83,7 @@ first three are shown. "relay status --summary -o json" has them all.
 	f.BoolVar(&st.members, "members", false, "the clients of all relays of the cluster")
 	f.BoolVar(&st.summary, "summary", false, "print numbers instead of clients")
 	f.BoolVar(&check, "check", false, "exit with 1 if the relay has problems")
-	f.BoolVarP(&again, "watch", "w", false, "print again every 2 s, until a signal")
+	st.addWatchFlag(cmd)
 	completeKeys(cmd, flags)
 	completeNodes(cmd, flags)
 	completeStates(cmd)
@@ -101,33 +99,21 @@ first three are shown. "relay status --summary -o json" has them all.
 		switch {
 		case st.summary && st.noHeaders:
 			return usageErrorf("--summary: cannot be used with --no-headers, because it prints several tables; for scripts use -o json")
-		case again && check:
+		case st.again && check:
 			return usageErrorf("--check: cannot be used with --watch, which goes on until a signal")
 		case st.members && check:
 			return usageErrorf("--check: cannot be used with --members, because each relay has problems of its own")
-		case again && st.isData():
-			return usageErrorf("--watch: prints tables only, so it cannot be used with -o %s", *st.format)
 		}
 		var err error
 		if st.relay, err = flags.client(); err != nil {
 			return err
 		}
 		defer st.relay.close()
-		ctx, out, errs := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
-		if !again {
-			problems := out
-			if st.noHeaders { // standard output has only rows
-				problems = errs
-			}
-			err := st.print(ctx, out, out, problems)
-			if check && err == nil {
-				err = st.check(ctx)
-			}
-			return err
+		err = st.run(cmd, st.print)
+		if check && err == nil {
+			err = st.check(cmd.Context())
 		}
-		ctx, _, stop := signals(ctx, slog.New(slog.DiscardHandler))
-		defer stop()
-		return watch(ctx, out, errs, func(table, rest, problems io.Writer) error { return st.print(ctx, table, rest, problems) })
+		return err
 	}
 	return cmd
 }

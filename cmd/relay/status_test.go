@@ -57,7 +57,7 @@ func TestStatusTable(t *testing.T) {
 		table := newStatusTable(clients, only, false)
 		var out bytes.Buffer
 		format := formatTable
-		printTable(&out, &tableFlags{&format, true}, table.columns(now), table.rows)
+		printTable(&out, &tableFlags{format: &format, noHeaders: true}, table.columns(now), table.rows)
 		var got []string
 		for line := range strings.Lines(out.String()) {
 			got = append(got, strings.Fields(line)[0])

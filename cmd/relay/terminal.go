@@ -18,6 +18,9 @@ import (
 type tint struct {
 	on    bool
 	width int // of the terminal in columns; 0: tables are not cut
+	// message is the head of the last column if that has sentences. If the table is too wide, they are
+	// lines of their own below their rows.
+	message string
 }
 
 const (
@@ -33,7 +36,7 @@ func tintOf(w io.Writer) tint {
 	if !isTerminal(w) {
 		return tint{}
 	}
-	return tint{os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb", terminalWidth(w)}
+	return tint{on: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb", width: terminalWidth(w)}
 }
 
 // fileOf returns the file behind w, or behind the terminal that a pane is for.
@@ -86,20 +89,6 @@ func truncate(s string, n int) string {
 		return s
 	}
 	return headOf(s, n-1) + "…"
-}
-
-// ends cuts a problem or a message to n columns of the terminal. It keeps both ends: the place comes
-// first, and the reason last.
-func ends(s string, n int) string {
-	if widthOf(s) <= n {
-		return s
-	}
-	head := headOf(s, (n-1)/3)
-	tail := []rune(s[len(head):])
-	for widthOf(string(tail)) > n-1-widthOf(head) {
-		tail = tail[1:]
-	}
-	return head + "…" + string(tail)
 }
 
 // headOf returns the beginning of s that has at most n columns of the terminal.
@@ -160,21 +149,67 @@ func cells(texts ...string) []cell {
 // minColumn is the least width to which a column is cut.
 const minColumn = 10
 
-// leaveOut returns which columns must be left out for a line of at most width columns: those in
-// [from, to). It keeps the first column and the last one, which has the problem or the message.
-func leaveOut(widths []int, width int) (from, to int) {
-	line := -2 // columns of a line, with two blanks between columns
+// widthOfLine is the width of a line with such columns, with two blanks between columns. Columns count
+// with at most most.
+func widthOfLine(widths []int, most int) int {
+	line := -2
 	for _, w := range widths {
-		line += min(w, minColumn) + 2
+		line += min(w, most) + 2
 	}
-	from, to = len(widths)-1, len(widths)-1
-	if line > width {
-		line += 3 // the ellipsis
+	return line
+}
+
+// leaveOut returns which columns are left out of a line of at most width columns. It keeps the first
+// column, and those with a red or yellow cell, such as NACKED. VARIANT is left out first, then columns
+// in which all is well, then others; of each of these, the last column first.
+func leaveOut(rows [][]cell, widths []int, width int) map[int]bool {
+	var orders [3][]int
+	for i := len(widths) - 1; i > 0; i-- {
+		order := 1
+		for n, row := range rows {
+			switch c := row[i]; {
+			case n == 0 && c.text == "VARIANT":
+				order = 0
+			case c.colour == red || c.colour == yellow:
+				order = 3
+			case n > 0 && c.colour != green && c.text != "-" && order == 1:
+				order = 2
+			}
+		}
+		if order < len(orders) {
+			orders[order] = append(orders[order], i)
+		}
 	}
-	for ; from > 1 && line > width; from-- {
-		line -= min(widths[from-1], minColumn) + 2
+	out := map[int]bool{}
+	line := widthOfLine(widths, minColumn)
+	for _, i := range slices.Concat(orders[:]...) {
+		if line <= width {
+			break
+		}
+		if len(out) == 0 {
+			line += 3 // the ellipsis
+		}
+		line -= min(widths[i], minColumn) + 2
+		out[i] = true
 	}
-	return from, to
+	return out
+}
+
+// keep returns the cells that are not left out. The first one that is left out becomes an ellipsis.
+func keep[T any](row []T, leftOut map[int]bool, ellipsis T) (out []T) {
+	first := len(row)
+	for i := range leftOut {
+		first = min(first, i)
+	}
+	for i, c := range row {
+		switch {
+		case i == first:
+			out = append(out, ellipsis)
+		case !leftOut[i]:
+			out = append(out, c)
+		}
+	}
+	return out
 }
 
 // fit makes the widest columns narrower until a line has at most width columns, with two blanks
@@ -213,29 +248,36 @@ func (t tint) table(w io.Writer, rows [][]cell) {
 			widths[i] = max(widths[i], widthOf(c.text))
 		}
 	}
-	if t.width > 0 {
-		if from, to := leaveOut(widths, t.width); from < to {
-			widths = slices.Replace(widths, from, to, 1)
-			for i := range rows {
-				rows[i] = slices.Replace(rows[i], from, to, cell{text: "…"})
+	below := make([]cell, len(rows)) // the messages that have lines of their own
+	if last := len(widths) - 1; t.width > 0 {
+		if t.message != "" && widthOfLine(widths, t.width) > t.width {
+			widths = widths[:last]
+			for i, row := range rows {
+				if below[i], rows[i] = row[last], row[:last]; below[i].text == t.message || below[i].text == "-" {
+					below[i].text = ""
+				}
 			}
 		}
+		leftOut := leaveOut(rows, widths, t.width)
+		for i := range rows {
+			rows[i] = keep(rows[i], leftOut, cell{text: "…"})
+		}
+		widths = keep(widths, leftOut, 1)
 		fit(widths, t.width)
 	}
 	var out strings.Builder
-	for _, row := range rows {
+	for n, row := range rows {
 		for i, c := range row {
-			if i == len(row)-1 {
-				c.text = ends(c.text, widths[i])
-			} else {
-				c.text = truncate(c.text, widths[i])
-			}
+			c.text = truncate(c.text, widths[i])
 			out.WriteString(t.as(c.colour, c.text))
 			if i < len(row)-1 {
 				out.WriteString(strings.Repeat(" ", widths[i]-widthOf(c.text)+2))
 			}
 		}
 		out.WriteByte('\n')
+		if c := below[n]; c.text != "" {
+			out.WriteString("  " + t.as(c.colour, c.text) + "\n")
+		}
 	}
 	_, _ = io.WriteString(w, out.String()) // the reader of a pipe may have gone
 }
