@@ -203,13 +203,15 @@ func TestMembers_Fail(t *testing.T) {
 // live on connections that have not broken yet. Otherwise the minute would not pass.
 func TestMembers_AllFail(t *testing.T) {
 	withMembers(t, 2, func(t *testing.T, c *cluster) {
-		for _, m := range c.at {
+		for i, m := range c.at {
 			m.mu.Lock()
 			m.responding++
 			m.mu.Unlock()
 			c.net.remove(m.Name)
+			c.members[i].server.Stop() // it may be connected already
 		}
 		c.net.remove("origin")
+		c.origin.server.Stop()
 		c.order.set(testKey, c.at[0], c.at[1], c.client.origins[0])
 		_, sink := c.stream(upstreamtest.All(cds))
 		time.Sleep(time.Minute)
