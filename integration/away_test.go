@@ -22,6 +22,7 @@ import (
 // An origin that accepts streams and sends nothing is counted and shown. It is logged once, until
 // its first response.
 func TestP53_SilentOriginIsShown(t *testing.T) {
+	t.Parallel()
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			t.Parallel()
@@ -55,6 +56,7 @@ func TestP53_SilentOriginIsShown(t *testing.T) {
 // A relay may start before its origin. Its clients are refused so that they can fall back, and
 // receive resources once the origin is there.
 func TestP53_OriginComesLate(t *testing.T) {
+	t.Parallel()
 	o := origin(t, xdstest.Linear)
 	o.Stop()
 	o.Put("edge", xdstest.Web(1)...)
@@ -68,6 +70,7 @@ func TestP53_OriginComesLate(t *testing.T) {
 // SIGTERM: no new streams are accepted. The open ones end one by one over the drain time, with a
 // status after which clients retry. The exit code is 0.
 func TestSigtermDrains(t *testing.T) {
+	t.Parallel()
 	o := origin(t, xdstest.Linear)
 	o.Put("edge", xdstest.Web(1)...)
 	r := serve(t, o.Address, xdstest.Config{"downstream.drain": "500ms"})
@@ -124,6 +127,7 @@ func (r *relay) notReady() {
 
 // A connection without any request does not delay the end of the relay.
 func TestSilentConnectionsKeepNothingFromEnding(t *testing.T) {
+	t.Parallel()
 	o := origin(t, xdstest.Linear)
 	r := serve(t, o.Address, nil)
 	for range 3 {
@@ -143,6 +147,7 @@ func TestSilentConnectionsKeepNothingFromEnding(t *testing.T) {
 
 // A second SIGTERM ends the drain, however long it would have taken.
 func TestSecondSigtermEndsAtOnce(t *testing.T) {
+	t.Parallel()
 	o := origin(t, xdstest.Linear)
 	o.Put("edge", xdstest.Web(1)...)
 	r := serve(t, o.Address, xdstest.Config{"downstream.drain": "1h"})

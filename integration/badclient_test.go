@@ -36,6 +36,7 @@ func names(prefix string, n int) []string {
 // Whatever one client sends, it receives a clear status and a counter has the reason. Other clients
 // under the same key go on (P16). Each reason belongs to the rules beside it.
 func TestP16_BadClientsDisturbNoOthers(t *testing.T) {
+	t.Parallel()
 	const nameLimit, nodeLimit = 50, 4000
 	n := node("bad", "edge")
 	big := proto.CloneOf(n)

@@ -17,6 +17,7 @@ import (
 // P18: an invalid response is rejected as a whole, counted with its reason, and NACKed. Clients
 // keep what they have, new clients receive it, and the next valid response is accepted.
 func TestP18_BadOriginResponses(t *testing.T) {
+	t.Parallel()
 	garbage := &anypb.Any{TypeUrl: string(resource.ClusterType), Value: []byte("\x0a\xffgarbage")}
 	both := func(fleet.Variant) any {
 		return &discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(resource.ClusterType), Nonce: "bad",
@@ -109,6 +110,7 @@ func TestP18_BadOriginResponses(t *testing.T) {
 // A response without a readable type cannot be NACKed. The relay reopens the stream, and clients do
 // not notice.
 func TestP53_GarbageFromTheOrigin(t *testing.T) {
+	t.Parallel()
 	for _, up := range variants {
 		t.Run(up.String(), func(t *testing.T) {
 			f := xdstest.StartScriptedOrigin(t)

@@ -25,6 +25,7 @@ func eachCombination(t *testing.T, test func(t *testing.T, upstream string, v fl
 // P56: when the first origin fails, the second serves. When the first is back and has answered
 // every type, it serves again. Clients stay connected and receive differences once.
 func TestP56_FailOverAndReturn(t *testing.T) {
+	t.Parallel()
 	eachCombination(t, func(t *testing.T, upstream string, v fleet.Variant) {
 		t.Parallel()
 		first, second := origin(t, xdstest.Linear), origin(t, xdstest.Snapshot)
@@ -98,6 +99,7 @@ func TestP56_FailOverAndReturn(t *testing.T) {
 // P53: the first client of a relay whose first origin is away is served by the second. It is not
 // refused in between.
 func TestP53_FirstOriginIsAway(t *testing.T) {
+	t.Parallel()
 	eachCombination(t, func(t *testing.T, upstream string, v fleet.Variant) {
 		t.Parallel()
 		second := origin(t, xdstest.Linear)
@@ -110,6 +112,7 @@ func TestP53_FirstOriginIsAway(t *testing.T) {
 
 // P56: the second origin may be a directory.
 func TestP56_DirectoryAsNextOrigin(t *testing.T) {
+	t.Parallel()
 	eachCombination(t, func(t *testing.T, upstream string, v fleet.Variant) {
 		t.Parallel()
 		first := origin(t, xdstest.Linear)

@@ -68,6 +68,7 @@ func (d *directory) remove(file string) {
 // P80: the resources in a directory's files reach the clients of every key, as do changes,
 // additions and removals. An unreadable file removes nothing.
 func TestP80_Files(t *testing.T) {
+	t.Parallel()
 	for _, upstream := range upstreams { // has no effect here
 		t.Run(upstream, func(t *testing.T) {
 			t.Parallel()

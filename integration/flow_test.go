@@ -26,6 +26,7 @@ func eachOrigin(t *testing.T, test func(t *testing.T, upstream, kind string)) {
 // An origin's resources and changes reach Envoys of both variants. P60: all four combinations give
 // the same result. P50: each key has one stream.
 func TestP60_FlowInAllCombinations(t *testing.T) {
+	t.Parallel()
 	eachOrigin(t, func(t *testing.T, upstream, kind string) {
 		o := origin(t, kind)
 		for _, key := range []string{"edge", "core"} {
@@ -82,6 +83,7 @@ func TestP60_FlowInAllCombinations(t *testing.T) {
 // gRPC clients subscribe by name, and unsubscribe as references change. P51: they receive what they
 // subscribe to and no more.
 func TestP51_NamesFollowReferences(t *testing.T) {
+	t.Parallel()
 	eachOrigin(t, func(t *testing.T, upstream, kind string) {
 		o := origin(t, kind)
 		o.Put("grpc", xdstest.APIListener("svc", "svc"), xdstest.Routes("svc", "blue", 1), xdstest.Cluster("blue", 1), xdstest.Endpoints("blue", 1),
@@ -121,6 +123,7 @@ func (r *relay) wants(key, short string, names int) bool {
 
 // An origin that allows 10 streams on a connection serves 50 keys.
 func TestOriginWithFewStreamsPerConnection(t *testing.T) {
+	t.Parallel()
 	const keys, perConn = 50, 10
 	for _, upstream := range upstreams {
 		t.Run(upstream, func(t *testing.T) {

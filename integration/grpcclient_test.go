@@ -171,6 +171,7 @@ func (c *caller) goesOn() {
 // grpc-go's own xDS client finds a service through the relay. It follows a change of endpoints and
 // restarts of the origin and the relay, while calls go on. No call fails, except by ownRace.
 func TestGRPCClient(t *testing.T) {
+	t.Parallel()
 	eachOrigin(t, func(t *testing.T, upstream, kind string) {
 		blue, green := xdstest.StartGRPCBackend(t, "blue").Port, xdstest.StartGRPCBackend(t, "green").Port
 		o := origin(t, kind)

@@ -147,6 +147,7 @@ func nodeIs(id string) string {
 // The real grpcurl lists and describes the services, checks health, and reads the state of clients
 // of both variants: ACKs, NACKs, and subscriptions to missing resources.
 func TestGRPCurl(t *testing.T) {
+	t.Parallel()
 	o := origin(t, xdstest.Caches[0])
 	o.Put("edge", xdstest.Web(1)...)
 	r := serve(t, o.Address, xdstest.Config{"admin.grpc_address": "127.0.0.1:0"})
@@ -213,6 +214,7 @@ func TestGRPCurl(t *testing.T) {
 // Over TLS with a token, as for remote operators: without the token every call fails. The newest
 // token in the file counts. Health checks need no token.
 func TestGRPCurlWithTokenAndTLS(t *testing.T) {
+	t.Parallel()
 	o := origin(t, xdstest.Caches[0])
 	o.Put("edge", xdstest.Web(1)...)
 	i := issue(t)
@@ -268,6 +270,7 @@ func protoset(t testing.TB) string {
 // P4: each discovery service of the relay is healthy by its name, and so is the whole relay. Once
 // the relay drains, none is for those that watch, and the relay accepts no connections.
 func TestGRPCurlHealthOfEachService(t *testing.T) {
+	t.Parallel()
 	o := origin(t, xdstest.Caches[0])
 	o.Put("edge", xdstest.Web(1)...)
 	r := serve(t, o.Address, xdstest.Config{"downstream.drain": "1m"})

@@ -21,6 +21,7 @@ const fourMiB = 4 << 20
 // P59: names and versions exceed an origin's limit, in one type by name and in one by the wildcard,
 // at the start and after a reconnect.
 func TestP59_RequestsOverFourMiB(t *testing.T) {
+	t.Parallel()
 	const n = 60000
 	o := origin(t, xdstest.Linear)
 	pad := strings.Repeat("x", 70)

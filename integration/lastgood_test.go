@@ -55,6 +55,7 @@ func storedBefore(t *testing.T, upstream, kind string) (*xdstest.Origin, xdstest
 // stale, in all combinations. When the origin is back its answers count, and equal resources are
 // not sent again.
 func TestP53_LastKnownGood(t *testing.T) {
+	t.Parallel()
 	eachOrigin(t, func(t *testing.T, upstream, kind string) {
 		o, conf, had := storedBefore(t, upstream, kind)
 		o.Stop()
@@ -104,6 +105,7 @@ func TestP53_LastKnownGood(t *testing.T) {
 // first_answer_timeout the relay serves what is stored, marked as stale. The origin's answer
 // replaces it on the same streams.
 func TestP66_StoredIsServedBesideASilentOrigin(t *testing.T) {
+	t.Parallel()
 	eachOrigin(t, func(t *testing.T, upstream, kind string) {
 		_, conf, had := storedBefore(t, upstream, kind)
 		conf["upstream.first_answer_timeout"] = "300ms"
@@ -134,6 +136,7 @@ func TestP66_StoredIsServedBesideASilentOrigin(t *testing.T) {
 // Rejected resources are not stored. After a restart without an origin, clients receive what they
 // had accepted before.
 func TestP53_NACKedIsNotStored(t *testing.T) {
+	t.Parallel()
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			t.Parallel()

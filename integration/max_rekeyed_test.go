@@ -60,6 +60,7 @@ func rekeyed(match string) xdstest.Config {
 // A reload that changes the key of more than half of 20 clients is rejected like a faulty file.
 // relay reload --force applies it once.
 func TestP5_MaxRekeyed(t *testing.T) {
+	t.Parallel()
 	g := newCrowd(t, 20)
 	eleven := rekeyed(`node.id in ["n-0","n-1","n-2","n-3","n-4","n-5","n-6","n-7","n-8","n-9","n-10"]`)
 	const fault = "aggregation: the new rules change the key of 11 of 20 clients, more than aggregation.max_rekeyed (50%); run 'relay reload --force' to apply them"
@@ -114,6 +115,7 @@ func TestP5_MaxRekeyed(t *testing.T) {
 
 // Rules that were rejected need --force also when fewer than 20 clients are left.
 func TestP5_RejectedRulesStayRejected(t *testing.T) {
+	t.Parallel()
 	g := newCrowd(t, 19)
 	last, err := fleet.NewClient(fleet.ClientConfig{Target: g.Address, Node: node("last", "edge"), Behaviour: fleet.Raw,
 		Subscribe: []fleet.Subscription{{Type: resource.ClusterType}}})
@@ -132,6 +134,7 @@ func TestP5_RejectedRulesStayRejected(t *testing.T) {
 
 // With ten of 20 clients, or with 19 clients, the limit does not apply.
 func TestP5_FewRekeyed(t *testing.T) {
+	t.Parallel()
 	g := newCrowd(t, 20)
 	g.to(rekeyed(`int(node.id.substring(2)) < 10`), "moving=10 refused=0 clients=20")
 	few := newCrowd(t, 19)
@@ -141,6 +144,7 @@ func TestP5_FewRekeyed(t *testing.T) {
 // Rules that give most clients no key count as well. An identity rule that refuses most clients
 // applies without --force, and so does a change of secrets: an identity can be revoked at once.
 func TestP5_MaxRekeyedIsOfRules(t *testing.T) {
+	t.Parallel()
 	g := newCrowd(t, 20)
 	g.to(xdstest.Config{"aggregation.rules": []map[string]any{{"match": `node.id == "n-0"`, "key": "node.cluster"}}},
 		"aggregation: the new rules change the key of 19 of 20 clients")
@@ -151,6 +155,7 @@ func TestP5_MaxRekeyedIsOfRules(t *testing.T) {
 
 // Errors of rules count only once the rules are in force: those of a rejected reload never do.
 func TestErrorsOfRejectedRules(t *testing.T) {
+	t.Parallel()
 	g := newCrowd(t, 20)
 	rules := func(key ...string) xdstest.Config {
 		return xdstest.Config{"aggregation.rules": []map[string]any{{"match": `node.metadata.absent == "x"`, "key": "node.id"}, {"key": key}}}

@@ -27,6 +27,7 @@ import (
 // In ordered ADS mode go-control-plane answers names only when all of a node's names are
 // subscribed. The relay subscribes to the union of its clients' names.
 func TestP50_OrderedADSOrigin(t *testing.T) {
+	t.Parallel()
 	for _, upstream := range upstreams {
 		t.Run(upstream, func(t *testing.T) {
 			t.Parallel()
@@ -49,6 +50,7 @@ func TestP50_OrderedADSOrigin(t *testing.T) {
 
 // go-control-plane's own SotW client, through the relay.
 func TestControlPlaneClient(t *testing.T) {
+	t.Parallel()
 	eachOrigin(t, func(t *testing.T, upstream, kind string) {
 		o := origin(t, kind)
 		o.Put("edge", xdstest.Cluster("a", 1))
@@ -126,6 +128,7 @@ func serverListener(port int, n string) *listenerv3.Listener {
 // A process may be an xDS-enabled gRPC server and an xDS client, with one node. Each has its own
 // stream under the same key.
 func TestGRPCServerAndClientOfOneNode(t *testing.T) {
+	t.Parallel()
 	eachOrigin(t, func(t *testing.T, upstream, kind string) {
 		o := origin(t, kind)
 		r := serve(t, o.Address, xdstest.Config{"upstream.variant": upstream})

@@ -59,6 +59,7 @@ func (r *relay) status(texts ...string) {
 
 // HTTPS_PROXY and NO_PROXY act on origins, also on those in plaintext. Errors name the proxy.
 func TestOriginBehindAProxy(t *testing.T) {
+	t.Parallel()
 	o := origin(t, xdstest.Linear)
 	proxy := func(answer string) string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -120,6 +121,7 @@ func connect(c net.Conn, answer, target string) {
 // The relay connects to its origin at the start. A wrong origin shows before any client comes, with
 // the words of the resolver, the dialer or the TLS library. The relay is ready all the same.
 func TestWrongOriginShowsBeforeAClientComes(t *testing.T) {
+	t.Parallel()
 	plain := origin(t, xdstest.Linear)
 	missing := filepath.Join(t.TempDir(), "missing")
 	for _, c := range []struct {
@@ -154,6 +156,7 @@ func TestWrongOriginShowsBeforeAClientComes(t *testing.T) {
 // The relay keeps its connection to an origin without clients. The problem of an origin that is
 // away says how many clients are served and how often clients were refused.
 func TestConnectionToTheOriginIsKept(t *testing.T) {
+	t.Parallel()
 	o := origin(t, xdstest.Linear)
 	o.Put("edge", xdstest.Web(1)...)
 	r := serve(t, o.Address, nil)

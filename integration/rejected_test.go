@@ -27,6 +27,7 @@ type nackRow struct {
 // A client rejects a version, and then accepts a newer one. The rejected resources stay readable,
 // compared with what the client had, with its message and without secrets.
 func TestP17_RejectedResourcesStay(t *testing.T) {
+	t.Parallel()
 	for _, v := range variants {
 		t.Run(fmt.Sprint(v), func(t *testing.T) {
 			o := origin(t, xdstest.Linear)

@@ -62,6 +62,7 @@ func (e *endings) all() (map[string]codes.Code, []time.Time) {
 // end, over the drain time; other clients receive nothing because of it. Rules that revert the
 // change while streams are being ended leave the rest in place.
 func TestP5_ReloadedRules(t *testing.T) {
+	t.Parallel()
 	o := origin(t, xdstest.Linear)
 	for _, c := range []string{"west", "east", "lost"} {
 		o.Put(c, xdstest.Web(1)...)

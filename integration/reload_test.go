@@ -75,6 +75,7 @@ const reloaded = `msg="configuration reloaded"`
 // The relay follows its file whichever way it is changed. SIGHUP rereads it and ends no stream. The
 // log shows the configuration in force.
 func TestReloadInEveryWay(t *testing.T) {
+	t.Parallel()
 	o := origin(t, xdstest.Linear)
 	o.Put("edge", xdstest.Web(1)...)
 	s := xdstest.QuickConfig()

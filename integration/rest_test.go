@@ -13,6 +13,7 @@ import (
 // An origin's resources and changes reach Envoys that poll, in both protocols. They share their key
 // and its upstream stream with gRPC clients.
 func TestP70_Flow(t *testing.T) {
+	t.Parallel()
 	eachOrigin(t, func(t *testing.T, upstream, kind string) {
 		o := origin(t, kind)
 		o.Put("edge", xdstest.Web(1)...)
@@ -68,6 +69,7 @@ func TestP70_Flow(t *testing.T) {
 // While the origin is away, polls for held resources work as before. For a key without held
 // resources polls are refused, including waiting ones.
 func TestP72_OriginAway(t *testing.T) {
+	t.Parallel()
 	for _, upstream := range upstreams {
 		t.Run(upstream, func(t *testing.T) {
 			t.Parallel()

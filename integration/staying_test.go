@@ -37,6 +37,7 @@ func (r *relay) problem(want bool, text string) {
 // A rejected response of an origin is shown until the origin repairs it: by a gauge, in /origins and
 // in the list of problems. It is shown also while the origin sends nothing more, and on its next stream.
 func TestP18_RejectedUntilRepaired(t *testing.T) {
+	t.Parallel()
 	for _, up := range variants {
 		t.Run(up.String(), func(t *testing.T) {
 			t.Parallel()

@@ -19,6 +19,7 @@ import (
 // Nobody reads the relay's stderr, or its reader has gone. Clients get their changes, relay status
 // says what is wrong, and SIGTERM ends the process.
 func TestLogWithoutReader(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		gone bool
 		says string

@@ -31,6 +31,7 @@ func kept(t *testing.T, dir string) (paths []string) {
 
 // Secrets are not written to disk. Only the relay's user can read its files.
 func TestP6_SecretsAreInNoFile(t *testing.T) {
+	t.Parallel()
 	for _, up := range upstreams {
 		t.Run(up, func(t *testing.T) {
 			t.Parallel()
@@ -73,6 +74,7 @@ func TestP6_SecretsAreInNoFile(t *testing.T) {
 // However a relay ends while it writes, its files are complete. Each start finds no damaged or
 // partial file, and has resources to serve.
 func TestKilledWhileItWrites(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	o := origin(t, xdstest.Linear)
 	o.Put("edge", xdstest.Web(1)...)

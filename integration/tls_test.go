@@ -112,6 +112,7 @@ func combination(up string, down fleet.Variant, aggregated bool) string {
 // same relay SDS refuses, and ADS leaves Secrets unanswered while other types go on. A client with
 // another identity than its node claims is refused.
 func TestP6_SecretsGoToProvenIdentities(t *testing.T) {
+	t.Parallel()
 	certs := issue(t)
 	o := origin(t, xdstest.Linear)
 	setting := &runtimev3.Runtime{Name: "r"}
@@ -167,6 +168,7 @@ func TestP6_SecretsGoToProvenIdentities(t *testing.T) {
 // A client that an operator excludes gets nothing any more, although a drain takes ten minutes: by
 // another identity rule, without Secrets, and by other authorities. Other clients keep their streams.
 func TestP6_ExcludedClientsGetNothing(t *testing.T) {
+	t.Parallel()
 	const stays, goes = "spiffe://cluster.test/stays", "spiffe://cluster.test/goes"
 	for name, c := range map[string]struct {
 		change  xdstest.Config // nil: the authority of the client that goes is removed
@@ -233,6 +235,7 @@ func TestP6_ExcludedClientsGetNothing(t *testing.T) {
 
 // REST polls have the TLS of downstream. A certificate proves the identity of a poll.
 func TestP6_PollsOverMutualTLS(t *testing.T) {
+	t.Parallel()
 	for _, up := range upstreams {
 		t.Run(up, func(t *testing.T) {
 			t.Parallel()
@@ -276,6 +279,7 @@ func TestP6_PollsOverMutualTLS(t *testing.T) {
 
 // Operators and clients see the error with which an origin ends a stream.
 func TestP6_ErrorsOfOriginsAreRedacted(t *testing.T) {
+	t.Parallel()
 	f := xdstest.StartScriptedOrigin(t)
 	f.EndStreams(status.Error(codes.PermissionDenied, `wrong credentials in postgres://relay:`+hidden+`@db/xds`))
 	r := serve(t, f.Address, xdstest.Config{"log.level": "debug"})
@@ -295,6 +299,7 @@ func TestP6_ErrorsOfOriginsAreRedacted(t *testing.T) {
 // The relay presents a client certificate to an origin that requires one. If the origin does not
 // accept it, the origin counts as away.
 func TestUpstreamMTLS(t *testing.T) {
+	t.Parallel()
 	certs := issue(t)
 	o := origin(t, xdstest.Linear, grpc.Creds(credentials.NewTLS(&tls.Config{
 		Certificates: []tls.Certificate{certs.ca.Pair(t, tlstest.DNS("origin.test")).TLS(t)},
@@ -323,6 +328,7 @@ func TestUpstreamMTLS(t *testing.T) {
 // A certificate renewed by Kubernetes' symlink swap is presented to new clients. A broken one is
 // not.
 func TestRenewedCertificates(t *testing.T) {
+	t.Parallel()
 	certs := issue(t)
 	o := origin(t, xdstest.Linear)
 	mount := t.TempDir()
@@ -371,6 +377,7 @@ func TestRenewedCertificates(t *testing.T) {
 // Each listener answers health checks under its own TLS settings. A client without a required
 // certificate is rejected and counted.
 func TestListeners(t *testing.T) {
+	t.Parallel()
 	certs := issue(t)
 	r, at := serveOn(t, origin(t, xdstest.Linear).Address, "delta", map[string]any{}, map[string]any{"tls": certs.serverTLS("mutual", true)})
 	check := func(conn *grpc.ClientConn) error {
@@ -397,6 +404,7 @@ func TestListeners(t *testing.T) {
 
 // Rules see a client's verified identity, not its claimed one.
 func TestKeysByIdentity(t *testing.T) {
+	t.Parallel()
 	certs := issue(t)
 	o := origin(t, xdstest.Linear)
 	o.Put("edge", xdstest.Web(1)...)

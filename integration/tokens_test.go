@@ -120,6 +120,7 @@ func openAs(t *testing.T, r *relay, token, id string, delta bool) *xdstest.Strea
 // kgateway serves SotW in plaintext, gives each service account its own resources, and answers a
 // stream without a valid token with the code Unknown.
 func TestTokensOfRepresentativesAtKgateway(t *testing.T) {
+	t.Parallel()
 	issuer := tokenstest.New(t)
 	o := &tokenOrigin{issuer: issuer, code: codes.Unknown}
 	o.check = func(k map[string]any, n *corev3.Node) error { n.Cluster = k["sub"].(string); return nil }
@@ -170,6 +171,7 @@ func TestTokensOfRepresentativesAtKgateway(t *testing.T) {
 // Envoy Gateway compares node.id with the pod in the token. Token and node are always those of one
 // client, also when that client leaves.
 func TestTokenAndNodeAreOfOneClientAtEnvoyGateway(t *testing.T) {
+	t.Parallel()
 	issuer, certs := tokenstest.New(t), issue(t)
 	o := &tokenOrigin{issuer: issuer, code: codes.Unauthenticated}
 	o.check = func(k map[string]any, n *corev3.Node) error {
@@ -215,6 +217,7 @@ func TestTokenAndNodeAreOfOneClientAtEnvoyGateway(t *testing.T) {
 
 // The relay's own token is read for each stream, without the newline at its end.
 func TestTokenFile(t *testing.T) {
+	t.Parallel()
 	issuer := tokenstest.New(t)
 	o := &tokenOrigin{issuer: issuer, code: codes.Unknown, check: func(map[string]any, *corev3.Node) error { return nil }}
 	origin := xdstest.StartOrigin(t, xdstest.OriginOptions{Server: []grpc.ServerOption{grpc.StreamInterceptor(o.intercept)}})
@@ -250,6 +253,7 @@ func TestTokenFile(t *testing.T) {
 // the token expires, and the next one has the new token. No call fails. The client is a process of
 // its own, because grpc-go reads the variable when it starts.
 func TestTokensOfGRPC(t *testing.T) {
+	t.Parallel()
 	const enabled = "GRPC_EXPERIMENTAL_XDS_BOOTSTRAP_CALL_CREDS"
 	if text := os.Getenv("GRPC_XDS_BOOTSTRAP_CONFIG"); os.Getenv(enabled) == "true" && text != "" {
 		by, err := xds.NewXDSResolverWithConfigForTesting([]byte(text))

@@ -16,6 +16,7 @@ import (
 // However many clients there are, an origin's response is one span, and only a few ACKs are linked
 // to it.
 func TestTracesOneSpanForAResponse(t *testing.T) {
+	t.Parallel()
 	const clients, changes, mostAcks = 40, 4, 16
 	for _, up := range upstreams {
 		t.Run(up, func(t *testing.T) {

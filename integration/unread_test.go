@@ -17,6 +17,7 @@ import (
 // Clients that fail before their first request are in the log, with their peer, and in relay
 // status.
 func TestUnreadClientsAreShown(t *testing.T) {
+	t.Parallel()
 	o := origin(t, xdstest.Linear)
 	r := serve(t, o.Address, nil)
 	for reason, fails := range map[string]func(){
@@ -84,6 +85,7 @@ func (r *relay) served() {
 // With more clients than file descriptors, by default the further clients wait, and the operators'
 // paths answer.
 func TestFewFileDescriptors(t *testing.T) {
+	t.Parallel()
 	r, leave := fewFiles(t, nil)
 	xdstest.Eventually(t, "the log line", xdstest.Holds(func() bool {
 		return strings.Contains(r.Log(), `msg="client connections wait" peer=127.0.0.1:`)
@@ -104,6 +106,7 @@ func TestFewFileDescriptors(t *testing.T) {
 
 // Without the limit, the relay says that it has too many open files.
 func TestTooManyOpenFiles(t *testing.T) {
+	t.Parallel()
 	r, leave := fewFiles(t, xdstest.Config{"downstream.limits": map[string]any{"connections": 0}})
 	xdstest.Eventually(t, "the log line", xdstest.Holds(func() bool {
 		return strings.Contains(r.Log(), `msg="client connection not accepted" listener=downstream reason=open_files`)

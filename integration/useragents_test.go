@@ -28,6 +28,7 @@ func envoyNode(id, cluster string) *corev3.Node {
 // An Envoy and grpc-go's own xDS client share a key. The log, the metric and relay status say so,
 // also once the first has left.
 func TestP58_ClientsOfDifferentKinds(t *testing.T) {
+	t.Parallel()
 	o := origin(t, xdstest.Linear)
 	o.Put("mixed", serviceAt("greeter", xdstest.StartGRPCBackend(t, "blue").Port)...)
 	r := serve(t, o.Address, xdstest.Config{"aggregation.rules": []map[string]any{{"key": "'mixed'"}}})
@@ -67,6 +68,7 @@ func TestP58_ClientsOfDifferentKinds(t *testing.T) {
 
 // With config/rules/sidecars.yaml an Envoy and a gRPC process of one app have different keys.
 func TestSidecarsOfDifferentKinds(t *testing.T) {
+	t.Parallel()
 	rules, err := filepath.Abs("../config/rules/sidecars.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -98,6 +100,7 @@ func TestSidecarsOfDifferentKinds(t *testing.T) {
 
 // The relay shows the version of each client's program, and counts the clients by it.
 func TestUserAgentVersions(t *testing.T) {
+	t.Parallel()
 	o := origin(t, xdstest.Linear)
 	o.Put("edge", xdstest.Web(1)...)
 	o.Put("grpc", serviceAt("greeter", xdstest.StartGRPCBackend(t, "blue").Port)...)

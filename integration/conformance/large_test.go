@@ -16,6 +16,7 @@ import (
 // response that fits. A delta response is sent in parts. This test runs alone, since it needs memory
 // and processors.
 func TestP38_P59_TooLarge(t *testing.T) {
+	t.Parallel()
 	control := newTestControl(t)
 	c := on(t, place{up: "delta", down: "delta", ads: true}, own(t, "delta", nil, control.addr), control)
 	value := strings.Repeat("x", 52<<20)

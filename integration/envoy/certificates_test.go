@@ -72,6 +72,7 @@ var secretsAllowed = xdstest.Config{"downstream.secrets": "allow"}
 
 // The certificate of a listener is rotated under traffic.
 func TestCertificateRotation(t *testing.T) {
+	t.Parallel()
 	underTraffic(t, secretsAllowed, rotateCertificates,
 		repeated(`cluster\.web|cluster_manager\.cds|listener_manager\.lds|http\.test\.rds\.in`))
 }

@@ -87,6 +87,7 @@ func staticCluster(name string, backends ...*xdstest.HTTPBackend) *clusterv3.Clu
 
 // Endpoints are swapped under traffic.
 func TestEndpointSwap(t *testing.T) {
+	t.Parallel()
 	underTraffic(t, nil, swapEndpoints, repeated(`cluster_manager\.cds|listener_manager\.lds|http\.test\.rds\.in`))
 }
 
@@ -109,6 +110,7 @@ func swapEndpoints(t *testing.T, s *scene) *envoy {
 // The origin adds a cluster and waits until Envoy has it. Then it moves the
 // route there and deletes the old cluster in one snapshot.
 func TestRouteMoves(t *testing.T) {
+	t.Parallel()
 	underTraffic(t, keepsOldClusters, moveRoute, repeated(`cluster\.web-1|listener_manager\.lds|http\.test\.rds\.in`))
 }
 
@@ -126,6 +128,7 @@ func moveRoute(t *testing.T, s *scene) *envoy {
 // endpoints have come, and Envoy takes the route before that; it does so also
 // without a relay.
 func TestRouteMovesAtOnce(t *testing.T) {
+	t.Parallel()
 	underTraffic(t, keepsOldClusters, moveRouteAtOnce, func(w way, opts sceneOptions) []difference {
 		return append(repeats(w, opts, `listener_manager\.lds`), difference{
 			item: `stat cluster_manager\.cds\.(update_attempt|update_success)`, more: true,
@@ -166,6 +169,7 @@ func moveRoutes(t *testing.T, s *scene, move func(next string, old []string, b *
 // all the same. Behind the relay no cluster waits until Envoy's
 // init_fetch_timeout of 15 s ends its warming.
 func TestWarmingClusters(t *testing.T) {
+	t.Parallel()
 	underTraffic(t, keepsOldClusters, warmClusters, func(w way, opts sceneOptions) []difference {
 		explained := append(repeats(w, opts, `cluster_manager\.cds|listener_manager\.lds|http\.test\.rds\.in|cluster\.(further|web)`),
 			difference{item: `stat cluster\.slow\.(init_fetch_timeout|update_attempt)`, fewer: true,

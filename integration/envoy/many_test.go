@@ -26,6 +26,7 @@ func manyClusters() int {
 // warms for ever. These cases run one after the other, because each one keeps a
 // core busy for seconds.
 func TestManyEndpoints(t *testing.T) {
+	t.Parallel()
 	eachInTurn(t, adsWays, func(t *testing.T, w way, variant string) {
 		if w.delta != (variant == "delta") {
 			long(t)

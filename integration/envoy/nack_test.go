@@ -82,13 +82,13 @@ func nacksOf(r *xdstest.Relay) ([]nackItem, error) {
 }
 
 // rollBack has the origin take a change back. The Envoy has to be in step at
-// once, which leaves a loaded machine a few seconds.
+// once. Ten seconds are for a busy machine.
 func (s *scene) rollBack(e *envoy, back func()) {
 	s.t.Helper()
 	began := time.Now()
 	back()
 	waitInStep(e, s.relay)
-	if took := time.Since(began); took > 3*time.Second {
+	if took := time.Since(began); took > 10*time.Second {
 		s.t.Errorf("%s was in step %v after the roll-back, want at once", e.node, took)
 	}
 }
@@ -111,6 +111,7 @@ func nackScene(t *testing.T, w way, variant string, config xdstest.Config) (s *s
 // say what it rejected and why. When the origin takes the change back, the Envoy
 // is in step at once.
 func TestNacks(t *testing.T) {
+	t.Parallel()
 	each(t, adsWays, func(t *testing.T, w way, variant string) {
 		s, e, csdsAddress := nackScene(t, w, variant, nil)
 		tr := startTraffic(e, "in")
@@ -226,6 +227,7 @@ func waitAcked(t *testing.T, relay *xdstest.Relay, e *envoy, csdsAddress string,
 // The Envoy takes the endpoints. When the origin takes the cluster back, the
 // Envoy is in step at once.
 func TestNackOfNewCluster(t *testing.T) {
+	t.Parallel()
 	each(t, adsWays, func(t *testing.T, w way, variant string) {
 		s, e, csdsAddress := nackScene(t, w, variant, xdstest.Config{"downstream.removal_delay": "10m"})
 		tr := startTraffic(e, "in")
@@ -250,6 +252,7 @@ func TestNackOfNewCluster(t *testing.T) {
 // A stream that opens again after a NACK of a new cluster gets the corrected cluster (envoy#34334).
 // Until then, Envoy acknowledges the cluster that it has rejected, and keeps it warming.
 func TestP15_RejectedClusterAndReconnect(t *testing.T) {
+	t.Parallel()
 	each(t, adsWays, func(t *testing.T, w way, variant string) {
 		s := newScene(t, w, sceneOptions{variant: variant})
 		proxy := xdstest.StartProxy(t, s.relay.Address)

@@ -125,6 +125,7 @@ func (e *envoy) reachesCluster(listener, cluster, backend string) {
 // Envoy asks for a cluster when a request for it comes, over ADS or over a
 // stream of its own. It may have a wildcard of clusters beside it.
 func TestOnDemandClusters(t *testing.T) {
+	t.Parallel()
 	for _, stream := range []string{"ads", "own-stream"} {
 		for _, wildcard := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s/wildcard=%v", stream, wildcard), func(t *testing.T) {

@@ -45,6 +45,7 @@ func waitConnected(t *testing.T, r *xdstest.Relay, want int) {
 // address. The origin changes while it is away. No request fails, and the Envoy
 // gets what changed and nothing else.
 func TestRelayOutages(t *testing.T) {
+	t.Parallel()
 	each(t, adsWays, func(t *testing.T, w way, variant string) {
 		s, _ := proxied(t, w, variant, xdstest.Config{"downstream.address": xdstest.FreeAddress(t)})
 		s.origin.Put("edge", web(w.source, xdstest.StartHTTPBackend(t, "blue"))...)
@@ -85,6 +86,7 @@ func TestRelayOutages(t *testing.T) {
 // The relay hangs for a while. Traffic goes on, and the Envoy gets what changed
 // meanwhile.
 func TestRelayHangs(t *testing.T) {
+	t.Parallel()
 	each(t, adsWays, func(t *testing.T, w way, variant string) {
 		s := newScene(t, w, sceneOptions{variant: variant})
 		s.origin.Put("edge", web(w.source, xdstest.StartHTTPBackend(t, "blue"))...)
@@ -110,6 +112,7 @@ func TestRelayHangs(t *testing.T) {
 // it has, and a new Envoy is served from what the relay holds. What changed
 // meanwhile comes when the origin is back, and nothing else is sent.
 func TestOriginOutages(t *testing.T) {
+	t.Parallel()
 	each(t, adsWays, func(t *testing.T, w way, variant string) {
 		s, proxy := proxied(t, w, variant, nil)
 		s.origin.Put("edge", web(w.source, xdstest.StartHTTPBackend(t, "blue"))...)
@@ -183,6 +186,7 @@ func proxied(t *testing.T, w way, variant string, config xdstest.Config) (*outag
 // finds out, and what changed meanwhile comes over a new connection.
 func TestOriginUnreachableUnnoticed(t *testing.T) {
 	long(t)
+	t.Parallel()
 	each(t, adsWays, func(t *testing.T, w way, variant string) {
 		// gRPC pings every 10 s at the shortest.
 		s, proxy := proxied(t, w, variant, xdstest.Config{

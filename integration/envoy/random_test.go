@@ -52,6 +52,7 @@ func seed(t testing.TB) uint64 {
 // It is not played directly: the result is compared with the origin, and
 // without a relay each changed EDS cluster may warm for 15 s.
 func TestRandomChanges(t *testing.T) {
+	t.Parallel()
 	seed := seed(t)
 	t.Cleanup(func() {
 		if t.Failed() {

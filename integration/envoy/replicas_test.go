@@ -153,6 +153,7 @@ func lose(t *testing.T, w way, keepalive string, withdraw bool, end, back func(r
 
 // One of two relays drains, and its address leaves the DNS.
 func TestReplicaDrains(t *testing.T) {
+	t.Parallel()
 	for _, w := range adsWays {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
@@ -165,6 +166,7 @@ func TestReplicaDrains(t *testing.T) {
 // One of two relays is killed, and its address stays in the DNS.
 func TestReplicaDies(t *testing.T) {
 	long(t)
+	t.Parallel()
 	for _, w := range adsWays {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
@@ -178,6 +180,7 @@ func TestReplicaDies(t *testing.T) {
 // keepalive finds out.
 func TestReplicaHangs(t *testing.T) {
 	long(t)
+	t.Parallel()
 	for _, w := range adsWays {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()

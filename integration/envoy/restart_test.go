@@ -21,6 +21,7 @@ import (
 // The relay is killed and comes back while the route moves to a new cluster all the time. An Envoy
 // misses several clusters meanwhile. On ADS it gets no route to a cluster that it does not have (P67).
 func TestP67_RestartUnderChanges(t *testing.T) {
+	t.Parallel()
 	each(t, adsWays, func(t *testing.T, w way, variant string) { restartUnderChanges(t, w, variant, false) })
 }
 
@@ -29,6 +30,7 @@ func TestP67_RestartUnderChanges(t *testing.T) {
 // Only a delta origin's answer takes time. Routes and clusters come over two connections at nearly the
 // same time, so the requests of a few milliseconds may fail, as they do at an origin.
 func TestP67_RestartUnderChangesPerType(t *testing.T) {
+	t.Parallel()
 	restartUnderChanges(t, typesSotW, "delta", true)
 }
 

@@ -9,6 +9,7 @@ import (
 // An Envoy behind the relay ends with the same configuration and the same
 // number of updates as one that asks the origin directly.
 func TestDirect(t *testing.T) {
+	t.Parallel()
 	play := func(t *testing.T, s *scene) *envoy {
 		s.origin.Put("edge", web(s.way.source, xdstest.StartHTTPBackend(t, "blue"))...)
 		e := s.envoy("envoy-1", nil)
@@ -27,6 +28,7 @@ func TestDirect(t *testing.T) {
 // The same with resources of all types, with a change of each.
 func TestDirectTypes(t *testing.T) {
 	long(t)
+	t.Parallel()
 	for _, cache := range xdstest.Caches {
 		t.Run(cache, func(t *testing.T) {
 			each(t, allWays, func(t *testing.T, w way, variant string) {

@@ -17,6 +17,7 @@ import (
 // google_grpc by file_based_metadata. The stream ends when its token expires, and the next one has
 // the new token. Envoy keeps what it has meanwhile.
 func TestTokens(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		text   string // of the file; $ is the token
 		tls    bool   // google_grpc sends credentials only over TLS

@@ -28,6 +28,7 @@ func TestTwentyEnvoysShareStreams(t *testing.T) {
 // each. docs/performance/README.md has the result.
 func TestTwentyEnvoysCost(t *testing.T) {
 	long(t)
+	t.Parallel()
 	const seconds = 20
 	f := startFleet(t, 4, 5, 100)
 	f.reaches("blue")

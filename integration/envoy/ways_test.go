@@ -12,6 +12,7 @@ import (
 // configuration names, also after a change of each type. It holds what the
 // relay holds, rejects nothing, and nothing stays warming.
 func TestWays(t *testing.T) {
+	t.Parallel()
 	for _, cache := range xdstest.Caches {
 		t.Run(cache, func(t *testing.T) {
 			each(t, allWays, func(t *testing.T, w way, variant string) {

@@ -105,8 +105,9 @@ type Relay struct {
 }
 
 var (
-	buildDir  string // set by Main
-	buildOnce = sync.OnceValues(func() (string, error) {
+	buildDir    string // set by Main
+	givenBinary string // set by Main, from RELAY_BINARY
+	buildOnce   = sync.OnceValues(func() (string, error) {
 		if buildDir == "" {
 			return "", errors.New("TestMain has to call xdstest.Main")
 		}
@@ -131,8 +132,8 @@ var (
 // if RELAY_RACE is set. RELAY_BINARY names another one to test.
 func Binary(t testing.TB) string {
 	t.Helper()
-	if path := os.Getenv("RELAY_BINARY"); path != "" {
-		return path
+	if givenBinary != "" {
+		return givenBinary
 	}
 	path, err := buildOnce()
 	if err != nil {
