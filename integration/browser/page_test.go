@@ -249,9 +249,20 @@ func TestResourcesOfAKey(t *testing.T) {
 
 func TestWhereANodeGoes(t *testing.T) {
 	t.Parallel()
-	w := serve(t, nil)
+	w := serve(t, xdstest.Config{"aggregation.rules": []map[string]any{
+		{"match": `node.cluster != "nobody"`, "key": []string{"node.cluster", "node.locality.zone"}},
+		{"match": `node.metadata.TEAM == "a"`, "key": "'a'"}}})
+	w.join(edge(3)...)
+	away := &client{node: node("lost-1", "nobody", ""), types: []string{clusterType}, nack: func() string { return "" }, served: func() {}}
+	if err := away.run(t.Context(), w.down); status.Code(err) != codes.PermissionDenied {
+		t.Fatal(err)
+	}
 	p := w.open()
 	p.visit("/ui/where")
+	p.shows("section[aria-label=Rules]", "What the rules do to 3 clients", "aggregation.rules[1] (", ") gives no key to any node of 3 clients.")
+	const row = "[...document.querySelectorAll('section[aria-label=Rules] tbody tr:nth-child(%d) td')].map((e) => e.textContent).slice(2, 6).join(' ')"
+	p.is(fmt.Sprintf(row+" === '3 2 0 –'", 1))
+	p.is(fmt.Sprintf(row+".startsWith('0 0 1 lost-1 ')", 2))
 	p.do(chromedp.SendKeys("#node", `{"id": "a", "cluster": "edge", "locality": {"zone": "eu-9"}}`), chromedp.Click("button.first"))
 	p.shows("#explained", "edge/eu-9", "aggregation.rules[0]", `node.cluster != "nobody"`, "node.locality.zone", `"eu-9"`, "match")
 	p.do(chromedp.SetValue("#node", `{"cluster": "nobody"}`), chromedp.Click("button.first"))

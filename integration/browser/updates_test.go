@@ -141,7 +141,15 @@ func TestChangesOfAVersion(t *testing.T) {
 	p.shows(".tabs [aria-current]", "CDS")
 	p.size(390)
 	p.is("document.querySelector('section[aria-label=Clients]').getBoundingClientRect().top < document.querySelector('section[aria-label=Versions]').getBoundingClientRect().top")
+	// A client names the rule that gave its key, and leads to the resources that it requested.
 	p.visit("/ui/node?name=edge-000")
+	p.shows("td[data-label=Key]", "edge/eu-1", "aggregation.rules[0]")
+	p.do(chromedp.Click("section[aria-label=Names] summary"))
+	p.shows("section[aria-label=Names]", "CDS", "newer", "NACKED", "LDS", "web")
+	p.do(chromedp.Click("section[aria-label=Names] a[title=newer]"))
+	p.shows("h1", "edge/eu-1")
+	p.is("[...document.querySelectorAll('.resources summary .long')].map((e) => e.textContent).join() === 'newer'")
+	p.do(chromedp.NavigateBack())
 	p.do(chromedp.Click("main a[href^=where]"))
 	p.shows("#explained", "edge-000", "key edge/eu-1", "match")
 }

@@ -57,6 +57,15 @@ func TestClientHasItsLocalityAndMetadata(t *testing.T) {
 			t.Errorf("%s: %s", path, answer.body)
 		}
 	}
+	// The names are there on request, in bounded number.
+	var got struct{ Items []inspect.ClientDetail }
+	r.get("/clients/n?names=true&limit=1", &got)
+	if len(got.Items) != 1 || len(got.Items[0].Names) != 1 {
+		t.Fatalf("%+v", got)
+	}
+	if of := got.Items[0].Names[0]; of.Type != "t" || len(of.Items) != 200 || !of.More || of.Items[199] != (inspect.NameState{Name: "r199", State: "SYNCED", Absent: true}) {
+		t.Errorf("%+v", of)
+	}
 	if got := r.get("/clients", nil); strings.Contains(string(got.body), "eu-1") {
 		t.Errorf("%s", got.body)
 	}

@@ -100,8 +100,21 @@ func (s *Server) listNode(r *http.Request) (int, any) {
 	}
 	id := r.PathValue("node")
 	f.node = &id
-	detail := inspect.Details()
-	status, p := s.clients(r, &f, func(c *inspect.ClientStatus) (any, bool) { return detail(c), true })
+	detail, types := inspect.Details(), map[uint64]func() []inspect.TypeConfig{} // by stream
+	if r.URL.Query().Get("names") == "true" {
+		for _, c := range s.opts.Clients.ClientConfigs() {
+			if c.Node.ID == id {
+				types[c.Stream] = c.Types
+			}
+		}
+	}
+	status, p := s.clients(r, &f, func(c *inspect.ClientStatus) (any, bool) {
+		d := detail(c)
+		if of := types[c.Stream]; of != nil {
+			d.Names = inspect.NamesOf(of())
+		}
+		return d, true
+	})
 	if got, ok := p.(page); ok && len(got.Items) == 0 && r.URL.Query().Get("page_token") == "" {
 		for c := range s.opts.Clients.ClientsAfter(0) {
 			if c.Node == id {

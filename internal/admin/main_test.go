@@ -31,6 +31,7 @@ import (
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/telemetry"
@@ -88,6 +89,23 @@ func (f *fakeRelay) ClientsAfter(after uint64) iter.Seq[inspect.ClientStatus] {
 			}
 		}
 	}
+}
+
+func (f *fakeRelay) ClientConfigs() (out []inspect.ClientConfig) {
+	for _, c := range f.Clients() {
+		if c.FullNode != nil {
+			out = append(out, inspect.ClientConfig{Stream: c.Stream, Node: c.FullNode, Types: func() []inspect.TypeConfig {
+				return []inspect.TypeConfig{{URL: "t", Resources: func(yield func(inspect.ResourceStatus) bool) {
+					for i := range 201 {
+						if r := (session.Resource{Name: fmt.Sprint("r", i), State: inspect.StateSynced, NameStatus: inspect.StatusDoesNotExist}); !yield(inspect.ResourceStatus{Resource: r}) {
+							return
+						}
+					}
+				}}}
+			}})
+		}
+	}
+	return out
 }
 
 func (f *fakeRelay) Unacknowledged(node string, after uint64) iter.Seq2[uint64, []inspect.Unacknowledged] {

@@ -57,6 +57,7 @@ const (
 // Clients gives the open streams, as fanout.Server does.
 type Clients interface {
 	ClientsAfter(after uint64) iter.Seq[inspect.ClientStatus]
+	ClientConfigs() []inspect.ClientConfig
 	Unacknowledged(node string, after uint64) iter.Seq2[uint64, []inspect.Unacknowledged]
 	TypeStates(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.TypeState]
 	PreviewRekey(after uint64, keyOf subscriber.KeyOf) iter.Seq[fanout.RekeyPreview]

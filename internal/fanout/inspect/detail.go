@@ -21,6 +21,40 @@ type ClientDetail struct {
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 	// NodeBytes is set if the node is too large to show its locality and metadata.
 	NodeBytes int `json:"node_too_large_bytes,omitempty"`
+	// Names are there if the request asks for them.
+	Names []TypeNames `json:"names,omitempty"`
+}
+
+// maxListed bounds the names of a type in TypeNames.
+const maxListed = 200
+
+// TypeNames are the names of a type that a client requested, and those of the resources that it has.
+type TypeNames struct {
+	Type  string      `json:"type"`
+	Items []NameState `json:"items"` // sorted by name
+	More  bool        `json:"more,omitempty"`
+}
+
+// NameState is the state of a name, as for types.
+type NameState struct {
+	Name   string `json:"name"`
+	State  string `json:"state"`
+	Absent bool   `json:"absent,omitempty"` // the client knows that there is no such resource
+}
+
+// NamesOf returns the first names of each type.
+func NamesOf(types []TypeConfig) (out []TypeNames) {
+	for _, t := range types {
+		of := TypeNames{Type: string(t.URL), Items: []NameState{}}
+		for r := range t.Resources {
+			if of.More = len(of.Items) == maxListed; of.More {
+				break
+			}
+			of.Items = append(of.Items, NameState{r.Name, r.State, r.NameStatus == StatusDoesNotExist})
+		}
+		out = append(out, of)
+	}
+	return out
 }
 
 // Details returns a function that adds the detail to a client. Clients with the same node share the

@@ -1,7 +1,7 @@
 // The resources that a client rejected or does not have yet, compared with what it has or had.
 import { h, name, put } from './dom.js';
 import { at, get } from './api.js';
-import { ago, count, keyLink, number, short, state, version } from './words.js';
+import { ago, count, keyHref, keyLink, number, short, state, version } from './words.js';
 
 const PAGE = 20; // items of one request
 
@@ -33,6 +33,21 @@ export function changes(key, type, version, signal, failed) {
     '', 'The key is not in use now.');
   el.open = true;
   return el;
+}
+
+/** requested shows the names that the clients of a node requested or have. Each leads to its resource. */
+export function requested(node, signal, failed) {
+  return opened('Requested names, and names of the resources that the client has', signal, failed,
+    (token) => get(at('/clients', node), { names: true, limit: PAGE, page_token: token }, signal), namesOf,
+    'The client has sent no request yet.', 'No stream of this node is open now.').el;
+}
+
+function namesOf(c) {
+  const keys = new Map(c.types.map((t) => [t.type, t.key]));
+  const link = (t, n) => h('a', { href: keyHref(keys.get(t.type), { type: short(t.type), find: n.name === '*' ? '' : n.name }), class: 'long', title: n.name }, name(n.name));
+  return h('div', { class: 'difference' }, h('p', {}, `Stream ${c.stream}`), (c.names ?? []).map((t) => [h('h3', {}, short(t.type)),
+    t.items.length ? h('ul', { class: 'chips' }, t.items.map((n) => h('li', {}, keys.get(t.type) ? link(t, n) : name(n.name), ' ', n.absent ? h('small', {}, 'does not exist') : n.state !== 'SYNCED' && state(n.state))),
+      t.more && h('li', {}, 'and more')) : h('p', { class: 'none' }, 'none')]));
 }
 
 /**

@@ -1,7 +1,7 @@
 // The key that a node gets: each rule, with the values that it read.
 import { h, name as named, put, table } from './dom.js';
 import { get, post } from './api.js';
-import { keyLink, short, types } from './words.js';
+import { ago, count, keyLink, nodeLink, number, place, short, types } from './words.js';
 
 export const title = 'key of a node';
 
@@ -15,6 +15,7 @@ export async function show(main, page) {
   const peer = h('textarea', { id: 'peer', rows: 4, spellcheck: 'false', placeholder: '{"address": "10.0.0.1", "uri_sans": ["spiffe://cluster/ns/a/sa/b"]}' });
   const type = h('select', { id: 'type' }, h('option', { value: '' }, 'all types'), types.map((t) => h('option', { value: t }, t)));
   const out = h('section', { id: 'explained', 'aria-live': 'polite', 'aria-label': 'Result' });
+  const inForce = h('section', { 'aria-label': 'Rules', class: 'rules' });
   let asked = new AbortController();
   const ask = async (event) => {
     event?.preventDefault();
@@ -50,7 +51,12 @@ export async function show(main, page) {
         h('label', { for: 'peer' }, 'Peer, as YAML or JSON, if rules use it'), peer,
         h('label', { for: 'type' }, 'Type'), type,
         h('p', {}, h('button', { type: 'submit', class: 'first' }, 'Explain'), ' ', h('kbd', {}, 'Ctrl'), ' ', h('kbd', {}, 'Enter'))),
-      out));
+      out), inForce);
+  get('/rules', {}, page.signal).then((found) => put(inForce, ruleTable(found)), (e) => {
+    if (e.name === 'AbortError') return;
+    if (e.status === 401) page.failed(e);
+    else put(inForce, h('p', { class: 'wrong', role: 'alert' }, e.message));
+  });
   put(out, h('p', { class: 'empty' }, 'Paste a node to see its key, and each rule with the values that it read.'));
   if (page.query.has('node')) await ask();
 }
@@ -65,12 +71,22 @@ function result(x) {
   ]);
 }
 
+/** ruleTable has what each rule does to the connected clients. */
+function ruleTable({ items, notices = [], examined_clients: clients, partial }) {
+  const last = (f) => (f ? [nodeLink(f.node), ' ', ago(f.at), ': ', f.error] : '–');
+  return [h('h2', {}, 'Rules in force'), notices.map((n) => h('p', { class: 'wrong' }, n)),
+    table(`What the rules do to ${count(clients, 'client')}${partial ? ', which are not all' : ''}`, [
+      { name: 'Rule', head: true }, { name: 'Match' }, { name: 'Key' }, { name: 'Clients', class: 'n', title: 'that get a key from the rule, for one of their types' }, { name: 'Keys', class: 'n' },
+      { name: 'Failures', class: 'n', title: 'of match and key, since the rules are in force' }, { name: 'Last failure' }],
+    items.map((r) => [[r.rule, h('div', {}, h('small', {}, place(r.place)))], [h('code', {}, r.match), r.types?.length > 0 && ` for ${r.types.map(short).join(', ')}`], h('code', {}, r.key.join(', ')),
+      number(r.clients), number(r.keys), number(r.errors + r.key_errors), last(r.last_failure)]))];
+}
+
 const mark = (result) => (result === 'match' ? 'synced' : result.includes('failed') ? 'nacked' : '');
 
 function rule(r) {
-  const place = [r.place?.file, r.place?.line].filter(Boolean).join(':');
   return h('li', { class: mark(r.result) },
-    h('p', { class: 'rule' }, h('b', {}, r.rule), ' ', place && h('small', {}, place), ' ', h('span', { class: `result ${mark(r.result)}` }, r.result)),
+    h('p', { class: 'rule' }, h('b', {}, r.rule), ' ', h('small', {}, place(r.place)), ' ', h('span', { class: `result ${mark(r.result)}` }, r.result)),
     r.types?.length ? h('p', {}, `only for ${r.types.map(short).join(', ')}`) : null,
     h('p', {}, h('code', {}, r.match)),
     r.error && h('p', { class: 'wrong' }, r.error),

@@ -103,6 +103,9 @@ export const short = (url) => shorts[String(url).replace('type.googleapis.com/',
 /** typeName is the name of a type in a filter: its short name, or its URL. */
 export const typeName = (url) => (types.includes(short(url)) ? short(url) : url);
 
+/** place is the place of a rule in a file. */
+export const place = (p) => [p?.file, p?.line].filter(Boolean).join(':');
+
 /** version shortens a long version. The title has all of it. */
 export function version(v) {
   if (v === undefined || v === null || v === '') return h('span', { class: 'none' }, '–');
