@@ -113,6 +113,18 @@ func TestP5_MaxRekeyed(t *testing.T) {
 	g.to(all, "changed=\"aggregation.rules[0].match aggregation.max_rekeyed\"")
 }
 
+// relay reload prints how many clients have to end, and relay status how many are left.
+func TestReloadShowsWhatMoves(t *testing.T) {
+	t.Parallel()
+	g := newCrowd(t, 4)
+	slowly := rekeyed("true")
+	slowly["downstream.drain"] = "1h"
+	replace(t, g.path, g.with(slowly))
+	const want = " of 4 clients have to end, within 1h0m0s (downstream.drain)"
+	g.reloads(0, want+"; \"relay status\" shows the progress\n")
+	g.prints("status", want+"\n")
+}
+
 // Rules that were rejected need --force also when fewer than 20 clients are left.
 func TestP5_RejectedRulesStayRejected(t *testing.T) {
 	t.Parallel()

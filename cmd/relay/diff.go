@@ -102,7 +102,12 @@ func printUnacknowledged(w io.Writer, node string, items []admin.Unacknowledged,
 		if u.AckedVersion != "" {
 			has = "version " + plain(u.AckedVersion)
 		}
-		fmt.Fprintf(w, "%s version %s; %s has %s\n", what, plain(u.Version), it, has)
+		if s := u.Sending; s != nil && u.Nack == nil && !u.Unsent {
+			fmt.Fprintf(w, "the relay has been sending version %s for %s; the client has received %s of %s, and has %s\n",
+				plain(u.Version), age(now.Sub(s.Since)), megabytes(s.Received), megabytes(s.Bytes), has)
+		} else {
+			fmt.Fprintf(w, "%s version %s; %s has %s\n", what, plain(u.Version), it, has)
+		}
 		if u.Nack != nil {
 			fmt.Fprintf(w, "%s\n", t.as(colour, onOneLine(u.Nack.Message)))
 		}
@@ -112,6 +117,8 @@ func printUnacknowledged(w io.Writer, node string, items []admin.Unacknowledged,
 		printDifferences(w, t, u.Version, u.Resources, u.More)
 	}
 }
+
+func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
 
 // printDifferences prints the diffs of resources in a version, and how many more there are.
 func printDifferences(w io.Writer, t tint, version string, all []compare.Difference, more int) {

@@ -301,10 +301,15 @@ func TestDiffOfAnUnansweredResponse(t *testing.T) {
 			slow.take().answer("")
 			o.until([]string{"status"}, "SYNCED v1")
 			o.gives("v2", "a", "two", "b", "one")
-			slow.take()
+			two := slow.take()
 			o.until([]string{"diff", "--node", "slow"}, "has not answered version v2; it has version v1", "-alt_stat_name: one\n+alt_stat_name: two")
 			o.gives("v3", "a", "three", "b", "one")
 			o.until([]string{"status", "-o", "json"}, `"unsent": true`, `"unanswered_since"`)
+			// More than the windows of HTTP/2 take: the client reads nothing.
+			o.gives("v4", "a", strings.Repeat("x", 1<<20), "b", "one")
+			o.until([]string{"keys", "-o", "json"}, `"origin_version": "v4"`)
+			two.answer("")
+			o.until([]string{"diff", "--node", "slow"}, "the relay has been sending version v4 for ", " MB of 1.0 MB, and has version v2\n")
 		})
 	}
 }

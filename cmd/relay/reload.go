@@ -65,7 +65,7 @@ func (r *relay) configuration() admin.Configuration {
 		}
 	}
 	if checked, clients, ending, inWork := r.fanout.Rekeying(); inWork {
-		out.Reloading = &admin.Reloading{Checked: checked, Clients: clients, Ending: ending}
+		out.Reloading = &admin.Reloading{Checked: checked, Clients: clients, Ending: ending, Over: r.active.Load().cfg.Downstream.Drain.Seconds()}
 	}
 	if r.reloads != nil && r.reloads.compared.Load() > 0 {
 		out.Reloading = &admin.Reloading{Checked: r.reloads.compared.Load()}

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,6 +23,9 @@ func newReloadCmd() *cobra.Command {
 		Long: `Make a running relay read its configuration file and the files that it names again.
 The relay also does so when a file changes. The command shows the result, and exits
 with 1 if the relay rejects the new configuration. The relay then changes nothing.
+
+If clients have other keys by the new rules, the command prints how many have to connect
+again, and within which time.
 
 The relay also rejects new rules that change the key of more clients than
 aggregation.max_rekeyed allows. --force applies them. It holds for this reload only.
@@ -42,13 +47,44 @@ Run "relay explain --diff" first to see which clients get another key.`,
 		if err := c.post(cmd.Context(), fmt.Sprintf("/reload?force=%t", force), nil, &out); err != nil {
 			return err
 		}
-		err = printAs(cmd.OutOrStdout(), *format, &out, func(w io.Writer) { printReload(w, cmd.ErrOrStderr(), &out) })
+		err = printAs(cmd.OutOrStdout(), *format, &out, func(w io.Writer) {
+			printReload(w, cmd.ErrOrStderr(), &out)
+			if out.Result != admin.ReloadRejected {
+				printMoving(cmd.Context(), w, c)
+			}
+		})
 		if err == nil && out.Result == admin.ReloadRejected {
 			err = errReported
 		}
 		return err
 	}
 	return cmd
+}
+
+// findingTime bounds how long relay reload waits for how many clients have to end.
+const findingTime = 5 * time.Second
+
+// printMoving prints how many clients the reload ends, once the relay has checked all.
+func printMoving(ctx context.Context, w io.Writer, c *adminClient) {
+	ctx, cancel := context.WithTimeout(ctx, findingTime)
+	defer cancel()
+	var last *admin.Reloading
+	for {
+		s, err := c.state(ctx)
+		if err == nil {
+			last = s.Configuration.Reloading
+		}
+		if err != nil || last == nil || last.Ending > 0 {
+			break
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+	if last != nil {
+		fmt.Fprintln(w, reloadingText(last)+`; "relay status" shows the progress`)
+	}
 }
 
 func printReload(w, errs io.Writer, r *admin.Reload) {

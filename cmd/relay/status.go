@@ -158,7 +158,7 @@ func (s *statusRun) print(ctx context.Context, table, rest, to io.Writer) error 
 	if err != nil {
 		return err
 	}
-	problems, err := s.relay.problems(ctx)
+	state, err := s.relay.state(ctx)
 	if err != nil {
 		return err
 	}
@@ -180,7 +180,10 @@ func (s *statusRun) print(ctx context.Context, table, rest, to io.Writer) error 
 	default:
 		fmt.Fprintf(rest, "none of %s is selected\n", counted(of, "stream"))
 	}
-	printProblems(to, problems, now)
+	if text := reloadingText(state.Configuration.Reloading); text != "" && !s.noHeaders {
+		fmt.Fprintln(rest, text)
+	}
+	printProblems(to, state.Problems, now)
 	return nil
 }
 

@@ -6,14 +6,38 @@ import (
 	"io"
 	"time"
 
+	"xdsrelay/internal/admin"
 	"xdsrelay/internal/admin/overview"
 )
 
+// relayState is what /server_info says of the relay itself.
+type relayState struct {
+	Problems      []overview.Problem
+	Configuration struct{ Reloading *admin.Reloading }
+}
+
+func (c *adminClient) state(ctx context.Context) (s relayState, err error) {
+	return s, c.get(ctx, "/server_info", nil, &s)
+}
+
 // problems asks for the relay's own problems.
 func (c *adminClient) problems(ctx context.Context) ([]overview.Problem, error) {
-	var info struct{ Problems []overview.Problem }
-	err := c.get(ctx, "/server_info", nil, &info)
-	return info.Problems, err
+	s, err := c.state(ctx)
+	return s.Problems, err
+}
+
+// reloadingText says how far a change of the rules is; empty: no reload is in work.
+func reloadingText(r *admin.Reloading) string {
+	switch {
+	case r == nil:
+		return ""
+	case r.Ending > 0:
+		return fmt.Sprintf("the rules changed: %d of %s have to end, within %s (downstream.drain)",
+			r.Ending, counted(int(r.Clients), "client"), time.Duration(r.Over*float64(time.Second)))
+	case r.Clients > 0:
+		return fmt.Sprintf("the rules changed: %d of %s are checked", r.Checked, counted(int(r.Clients), "client"))
+	}
+	return fmt.Sprintf("a reload compares the keys of all clients: %d so far", r.Checked)
 }
 
 // maxAlike bounds the printed problems with the same impact and next step.

@@ -35,6 +35,8 @@ type Unacknowledged struct {
 	AckedVersion string           `json:"acked_version,omitempty"`
 	Nack         *subscriber.Nack `json:"nack,omitempty"`
 	Unsent       bool             `json:"unsent,omitempty"` // the version was not sent yet
+	// Sending is how much of a response the client has received, while the relay sends it.
+	Sending *inspect.Sending `json:"sending,omitempty"`
 	// Resources are those that differ. NotHeld: the relay no longer holds enough to know them. More
 	// counts further resources, or names that may differ.
 	Resources []compare.Difference `json:"resources"`
@@ -100,7 +102,7 @@ func (b *budget) spent() bool { return b.bytes <= 0 || time.Now().After(b.until)
 func (s *Server) compare(u *inspect.Unacknowledged, b *budget) Unacknowledged {
 	out := Unacknowledged{
 		Node: u.Node, Stream: u.Stream, Key: u.Key.String(), Type: string(u.Type.URL), Short: u.Type.Short,
-		State: u.State, Since: u.Since, Version: u.Version, AckedVersion: u.AckedVersion, Nack: u.Nack, Unsent: u.Unsent,
+		State: u.State, Since: u.Since, Version: u.Version, AckedVersion: u.AckedVersion, Nack: u.Nack, Unsent: u.Unsent, Sending: u.Sending,
 		Resources: []compare.Difference{}, NoKey: u.NoKey,
 	}
 	if u.NoKey != "" {

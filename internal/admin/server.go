@@ -123,6 +123,8 @@ type Reloading struct {
 	Checked int64 `json:"checked"`
 	Clients int64 `json:"clients"`
 	Ending  int64 `json:"ending"` // those that still have to end
+	// Over is downstream.drain in seconds, over which they end.
+	Over float64 `json:"over_seconds"`
 }
 
 // Certificate is a certificate that the relay shows to clients, operators or origins.

@@ -85,6 +85,10 @@ func (st *stream) AppendUnacknowledged(look *inspect.Survey, to []inspect.Unackn
 	for _, ty := range st.order {
 		if u, ok := ty.inspected().Unacknowledged(look); ok {
 			u.Stream, u.Node = st.id, st.node.ID
+			if f := st.inFlight.Load(); f != nil && f.typ == ty.Type.URL {
+				size := st.size.Load()
+				u.Sending = &inspect.Sending{Since: time.Unix(0, st.since.Load()), Bytes: size, Received: min(max(st.conn.Delivered()-st.before.Load(), 0), size)}
+			}
 			to = append(to, u)
 		}
 	}

@@ -26,6 +26,8 @@ type Unacknowledged struct {
 	Nack *subscriber.Nack // nil: nothing was rejected
 	// Unsent: it was not sent yet. Otherwise, without a Nack, its ACK is pending.
 	Unsent bool
+	// Sending is set while the relay sends a response of the type.
+	Sending *Sending
 	// Unanswered are names that the origin has not answered yet, "*" for the wildcard. They are
 	// bounded like Names. nil: there is something to acknowledge.
 	Unanswered []string
@@ -33,6 +35,13 @@ type Unacknowledged struct {
 	NoKey string
 
 	unanswered iter.Seq[string] // from which collect makes Unanswered; nil: none
+}
+
+// Sending is how much of a response the client's host has received.
+type Sending struct {
+	Since    time.Time `json:"since"`
+	Received int64     `json:"received_bytes"`
+	Bytes    int64     `json:"bytes"`
 }
 
 // maxNames bounds the names of one type.

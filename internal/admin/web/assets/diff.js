@@ -86,7 +86,8 @@ function item(i) {
   if (i.awaits) return awaited(i);
   return h('div', { class: 'difference' },
     h('p', {}, short(i.type), ' of ', keyLink(i.key, { type: short(i.type) }), ' · ', state(i.state), ' ', ago(i.since), i.nack ? ' · rejected version ' : ' · new version ', version(i.version),
-      ', the client has ', i.acked_version ? version(i.acked_version) : 'nothing', i.unsent && ' · not sent yet'),
+      ', the client has ', i.acked_version ? version(i.acked_version) : 'nothing', i.unsent ? ' · not sent yet'
+        : i.sending && ` · sent ${(i.sending.received_bytes / 1e6).toFixed(1)} MB of ${(i.sending.bytes / 1e6).toFixed(1)} MB`),
     i.nack?.message && h('p', { class: 'message' }, i.nack.message),
     parts(i, 'The relay no longer has the replaced resources, so it cannot compare them.'));
 }
