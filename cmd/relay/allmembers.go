@@ -7,8 +7,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
 
 	"xdsrelay/internal/admin/sources"
+	"xdsrelay/internal/cluster"
 	"xdsrelay/internal/telemetry"
 )
 
@@ -22,9 +26,9 @@ type answer[T any] struct {
 	err    error
 }
 
-// memberNames returns the names of the members of the relay's cluster, without those that left. A member
-// that died is there: others may only be cut off from it.
-func (c *adminClient) memberNames(ctx context.Context) ([]string, error) {
+// memberNames returns the names of the members of the relay's cluster, without those that left, or have been
+// dead for ignoreDead. Members that died later are there: others may only be cut off from them.
+func (c *adminClient) memberNames(ctx context.Context, ignoreDead time.Duration) ([]string, error) {
 	items, err := c.list(ctx, "/members", nil)
 	if err != nil {
 		return nil, err
@@ -32,7 +36,8 @@ func (c *adminClient) memberNames(ctx context.Context) ([]string, error) {
 	rows, err := decode[sources.Member](c, items)
 	var names []string
 	for i := range rows {
-		if rows[i].State != telemetry.MemberLeft.String() {
+		dead := rows[i].State == telemetry.MemberDead.String() && time.Since(rows[i].Since) >= ignoreDead
+		if !dead && rows[i].State != telemetry.MemberLeft.String() {
 			names = append(names, rows[i].Name)
 		}
 	}
@@ -40,14 +45,20 @@ func (c *adminClient) memberNames(ctx context.Context) ([]string, error) {
 	return slices.Compact(names), err
 }
 
-// askAllMembers asks all members of the relay's cluster, over the relay. The answers are in the order of
-// their names.
-func askAllMembers[T any](ctx context.Context, c *adminClient, ask func(member *adminClient, name string) (T, error)) ([]answer[T], error) {
-	names, err := c.memberNames(ctx)
+// askAllMembers asks the members of the relay's cluster, over the relay: see memberNames. The answers are in
+// the order of their names.
+func askAllMembers[T any](ctx context.Context, c *adminClient, ignoreDead time.Duration, ask func(member *adminClient, name string) (T, error)) ([]answer[T], error) {
+	names, err := c.memberNames(ctx, ignoreDead)
 	if err != nil {
 		return nil, err
 	}
 	return askMembers(c, names, ask), nil
+}
+
+// addIgnoreDeadFlag adds the flag to a command with --members.
+func addIgnoreDeadFlag(cmd *cobra.Command, d *time.Duration) {
+	cmd.Flags().DurationVar(d, "ignore-dead", cluster.KeepEnded, "with --members, do not ask a relay that has been dead for so long")
+	completeNothing(cmd, "ignore-dead")
 }
 
 // askMembers asks members of the relay's cluster, over the relay. The answers are in the order of names.

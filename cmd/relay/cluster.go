@@ -65,7 +65,7 @@ func (r *relay) newMember(c *activeConfig) (*member, error) {
 		Advertise: conf.Advertise, Join: conf.Join, KeyFile: conf.GossipKeyFile, Metrics: r.metrics, Log: r.log,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("cluster: %w", err)
+		return nil, err // it names the setting
 	}
 	m.setCompat()
 	m.reader = &memberread.Reader{Cluster: m.cluster, Credentials: creds, Local: func() http.Handler { return r.admin.Handler() }}

@@ -50,7 +50,8 @@ of --type. Write a key as the column KEY shows it: a/b has two elements, "a/b" h
 one. An unknown key and a node that is not connected are errors.
 
 --members shows the clients of all relays of the cluster. The relay asks the others.
-Each has 2 s. The command names those that did not answer, and exits with 1.
+Each has 2 s. The command names those that did not answer, and exits with 1. A relay
+that died is one of them for ten minutes, or for --ignore-dead.
 
 --summary shows numbers instead of clients: by type, by key, and by user agent.
 
@@ -81,6 +82,7 @@ first three are shown. "relay status --summary -o json" has them all.
 	f.VarP(&st.typ, "type", "t", "only clients with this type, a short name such as CDS or a URL, and only its column")
 	f.StringVar(&st.userAgent, "user-agent", "", "only clients with this user agent, with or without its version: envoy, \"envoy 1.40.0\"")
 	f.BoolVar(&st.members, "members", false, "the clients of all relays of the cluster")
+	addIgnoreDeadFlag(cmd, &st.ignoreDead)
 	f.BoolVar(&st.summary, "summary", false, "print numbers instead of clients")
 	f.BoolVar(&check, "check", false, "exit with 1 if the relay has problems")
 	st.addWatchFlag(cmd)
@@ -129,6 +131,8 @@ type statusRun struct {
 	userAgent string
 	summary   bool
 	members   bool // of all relays of the cluster
+	// ignoreDead is that of memberNames.
+	ignoreDead time.Duration
 }
 
 // print asks the relay and prints its answer: the table, then the rest, and the relay's problems

@@ -24,7 +24,7 @@ type memberStatus struct {
 // answer, after the answers of the others.
 func (s *statusRun) printMembers(ctx context.Context, table, rest, to io.Writer) error {
 	path, _, filter := s.query()
-	answers, err := askAllMembers(ctx, s.relay, func(member *adminClient, name string) (out memberStatus, err error) {
+	answers, err := askAllMembers(ctx, s.relay, s.ignoreDead, func(member *adminClient, name string) (out memberStatus, err error) {
 		items, err := member.list(ctx, path, filter)
 		if said := (statusError{}); s.given("node") && errors.As(err, &said) && said.status == http.StatusNotFound {
 			items, err = nil, nil // the node is at another member

@@ -43,7 +43,8 @@ remove or replace clients during the wait.
 --members counts the clients of all relays of the cluster. The relay asks the others,
 and each has 2 s to answer. While one of them does not answer, the version is not
 reached. A relay that died counts as one of them for ten minutes, because it may only be
-cut off; one that left does not.
+cut off and still have clients. If you know that it is gone, --ignore-dead 0s ends that.
+A relay that left does not count.
 
 Exit codes:
   0  Enough clients have the version.
@@ -70,6 +71,7 @@ to come again.`,
 	f.Float64Var(&w.percent, "percent", 100, "share of the clients that must have the version, in percent")
 	f.IntVar(&w.clients, "clients", 1, "least number of clients")
 	f.BoolVar(&w.all, "members", false, "count the clients of all relays of the cluster")
+	addIgnoreDeadFlag(cmd, &w.ignoreDead)
 	f.BoolVar(&w.newer, "or-newer", false, "accept the version even if another one replaced it before the wait began")
 	f.DurationVar(&w.settle, "settle", settle, "time in which disconnected clients can come back")
 	f.Float64Var(&w.lost, "lost", 10, "share of the clients that may stay away, in percent")
@@ -120,6 +122,8 @@ type waiter struct {
 
 	newer bool
 	all   bool // members of the cluster
+	// ignoreDead is that of memberNames.
+	ignoreDead time.Duration
 
 	relay     *adminClient
 	out, errs io.Writer

@@ -9,7 +9,7 @@ import (
 // askAllMembers asks all members of the cluster, and returns their sum. It is an error if one does not
 // answer.
 func (w *waiter) askAllMembers(ctx context.Context) (progress, error) {
-	answers, err := askAllMembers(ctx, w.relay, func(member *adminClient, name string) (progress, error) {
+	answers, err := askAllMembers(ctx, w.relay, w.ignoreDead, func(member *adminClient, name string) (progress, error) {
 		return w.askOne(ctx, member, w.marks[name])
 	})
 	if err == nil {

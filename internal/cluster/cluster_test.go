@@ -239,7 +239,7 @@ func TestLeaveAndDeath(t *testing.T) {
 		if n := a.metrics.ClusterMembers[telemetry.MemberDead].Value(); n != 1 {
 			t.Errorf("%d dead members in the metric", n)
 		}
-		sleep(keepEnded + pruneEvery)
+		sleep(KeepEnded + pruneEvery)
 		expect(t, "a alive, b alive", a, b)
 	})
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// keepEnded is how long Members lists a member that left or died.
-const keepEnded = 10 * time.Minute
+// KeepEnded is how long Members lists a member that left or died.
+const KeepEnded = 10 * time.Minute
 
 // Member is a relay of the cluster.
 type Member struct {
@@ -75,7 +75,7 @@ func (c *Cluster) update() {
 		m := p.Member
 		switch {
 		case m.State != telemetry.MemberAlive:
-			if newest[m.Name] != p || time.Since(m.Since) >= keepEnded {
+			if newest[m.Name] != p || time.Since(m.Since) >= KeepEnded {
 				delete(c.peers, id)
 				continue
 			}

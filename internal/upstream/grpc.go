@@ -73,7 +73,7 @@ func newGRPCOrigin(o OriginOptions, opts *Options, s *Origin) (*grpcOrigin, erro
 // connections are the options of the connections to an origin.
 func (o *OriginOptions) connections(creds credentials.TransportCredentials, opts *Options) connections.Options {
 	return connections.Options{
-		Target: o.Address, Balance: o.Balance, Credentials: creds,
+		Target: o.Address, Settings: o.text("upstream.origins[]", "cluster"), Balance: o.Balance, Credentials: creds,
 		KeepaliveTime: o.Keepalive.Time, KeepaliveTimeout: o.Keepalive.Timeout,
 		Timeout: o.ConnectTimeout, DialEvery: opts.dialEvery, Limit: o.StreamsPerConnection, Dialer: opts.Dialer,
 		Calls:  []grpc.CallOption{grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallRecvMsgSize(maxResponse)},

@@ -29,6 +29,8 @@ import (
 // Options of the connections to an origin.
 type Options struct {
 	Target string // any gRPC target
+	// Settings is where the configuration has address and tls, for errors.
+	Settings string
 	// Balance over what the target resolves to: round_robin or pick_first.
 	Balance                         string
 	Credentials                     credentials.TransportCredentials
@@ -173,12 +175,12 @@ func (c *Connection) cause(err error) error {
 	case ok && strings.Contains(preface, "use of closed network connection"):
 		return fmt.Errorf("connected, but no HTTP/2 within %s", c.options.Timeout)
 	case ok && strings.Contains(preface, "http2: "):
-		return errors.New("connected, but the server does not speak HTTP/2; if it needs TLS, set upstream.origins[].tls")
+		return errors.New("connected, but the server does not speak HTTP/2; if it needs TLS, set " + c.options.Settings + ".tls")
 	case ok && (preface == "EOF" || strings.Contains(preface, "connection reset")):
-		return errors.New("connected, but the server closed the connection; if it needs TLS, set upstream.origins[].tls")
+		return errors.New("connected, but the server closed the connection; if it needs TLS, set " + c.options.Settings + ".tls")
 	}
 	if strings.Contains(what, "missing selected ALPN property") || strings.Contains(what, "tls: no application protocol") {
-		return errors.New("the server's TLS does not offer HTTP/2 (ALPN h2); check the port in upstream.origins[].address, and HTTP/2 at the server")
+		return errors.New("the server's TLS does not offer HTTP/2 (ALPN h2); check the port in " + c.options.Settings + ".address, and HTTP/2 at the server")
 	}
 	what = strings.TrimPrefix(what, "transport: ")
 	return errors.New(strings.TrimPrefix(what, "Error while dialing: "))
