@@ -412,9 +412,6 @@ func TestCluster_NodeIsComputedOnce(t *testing.T) {
 // that has it is told.
 func TestCluster_DeletedDuringFailover(t *testing.T) {
 	for name, v := range variants {
-		if v == xds.SotW {
-			continue // not yet: docs/cluster.md, known limits
-		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inCluster(t, v, 3, 1, func(w *clusterFixture) {
@@ -425,10 +422,7 @@ func TestCluster_DeletedDuringFailover(t *testing.T) {
 					w.clientOf(ranked[2], "b", v, map[xds.TypeURL]*watched{cds: {names: []string{"a", "p"}}})
 				}
 				w.rest("clients")
-				w.event(func() {
-					w.kill(ranked[0])
-					w.remove(cds, "a")
-				})
+				w.event(both(func() { w.kill(ranked[0]) }, after(time.Millisecond, func() { w.remove(cds, "a") })))
 				w.rest("failover")
 				for _, c := range w.watchers {
 					c.mu.Lock()

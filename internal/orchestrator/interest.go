@@ -27,6 +27,9 @@ type groupType struct {
 	// wildcardOn and namesOn are the streams that carry the subscription. They differ; nil: nothing
 	// is subscribed (P50).
 	wildcardOn, namesOn *upstreamHandle
+	// brought are names that other relays received from origins (P65). A SotW origin says nothing of those
+	// that do not exist any more.
+	brought *xds.NameSet
 	// again has the names to request again from the origin (P18, P25).
 	again []string
 }
@@ -106,7 +109,9 @@ func (g *Group) mergeSubscriptions(now time.Time) {
 	g.audience.Expire(now, !g.wasEverOpen.Load() || g.connected(), s.Linger, s.Limits.NamesPerKey)
 	for _, t := range g.allTypes() {
 		names, wildcard := t.audience.Union()
-		changed, uncacheable := t.content.SetSubscribed(names, wildcard, t.audience.TakeForgotten())
+		forgotten := t.audience.TakeForgotten()
+		t.brought = t.brought.Remove(forgotten...)
+		changed, uncacheable := t.content.SetSubscribed(names, wildcard, forgotten)
 		t.metrics.Dropped[telemetry.Unwanted].Add(uncacheable)
 		g.changed = g.changed || changed
 	}
@@ -181,7 +186,7 @@ func interestOn(types []*groupType, h *upstreamHandle) *snapshot.Interest {
 		case t.wildcardOn:
 			out.Types = append(out.Types, snapshot.TypeInterest{Type: t.URL, Wildcard: true})
 		case t.namesOn:
-			out.Types = append(out.Types, snapshot.TypeInterest{Type: t.URL, Names: t.content.ToRequest(), Again: t.again})
+			out.Types = append(out.Types, snapshot.TypeInterest{Type: t.URL, Names: t.content.ToRequest(), Again: t.again, Brought: t.brought})
 		}
 	}
 	return out

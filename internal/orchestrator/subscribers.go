@@ -114,7 +114,11 @@ func (g *Group) applySubscriber(c subscriberChanges) {
 		}
 		absent := ct.joined.content.Absent(ct.sub, c.sub)
 		ct.joined.audience.Subscribe(ct, ct.sub, c.sub)
+		was := ct.sub
 		ct.sub = c.sub
+		if g.opts.SotWOrigins && c.sub.Brought != was.Brought {
+			ct.joined.brought = ct.joined.brought.Add(slices.Collect(c.sub.Brought.All())...)
+		}
 		g.requestAgain(ct.joined, absent)
 	}
 	if len(c.again) > 0 {

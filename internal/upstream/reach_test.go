@@ -81,7 +81,9 @@ func TestWrongOriginsShowWithoutAClient(t *testing.T) {
 			if err := sink.lastStatus().Err; !strings.Contains(err.Error(), c.want) {
 				t.Errorf("the stream failed with %q, want %q", err, c.want)
 			}
-			r.until("one log line", func() bool { return log.Count(at.text("origin is away", "member is away")) == 1 && log.Count("never_reached=true") == 1 })
+			r.until("one log line", func() bool {
+				return log.Count(at.text("origin is away", "member is away")) == 1 && log.Count("never_reached=true") == 1
+			})
 		})
 	}
 }

@@ -108,11 +108,11 @@ func (sub *subscription) fromDelta(r *xds.Request, t *xds.Type, d *delivered) (*
 	if sub.began && empty {
 		return sub.requested, false
 	}
-	next := snapshot.Subscription{Wildcard: sub.requested.Wildcard, Resumes: sub.resumesBy(r, xds.Delta), Names: sub.requested.Names}
-	if empty {
-		next.Wildcard = !t.NoLegacyWildcard
+	next := snapshot.Subscription{Resumes: sub.resumesBy(r, xds.Delta), Names: sub.requested.Names, Brought: sub.requested.Brought}
+	next.Wildcard = sub.requested.Wildcard || empty && !t.NoLegacyWildcard || contains(r.Names, wildcard)
+	if sub.relay && t.FullState {
+		next.Brought = next.Brought.Add(r.Stated()...)
 	}
-	next.Wildcard = next.Wildcard || contains(r.Names, wildcard)
 	next.Names = next.Names.Add(plainNames(r.Names)...)
 	next.Wildcard = next.Wildcard && !contains(r.Unsubscribe, wildcard)
 	next.Names = next.Names.Remove(sub.unsubscribed(next.Names, plainNames(r.Unsubscribe), d)...)

@@ -37,7 +37,7 @@ func (t *Table) Intern(sub *snapshot.Subscription) *snapshot.Subscription {
 		return have
 	}
 	// A copy, because the caller's may be in the table of another group.
-	own := &snapshot.Subscription{Wildcard: sub.Wildcard, Resumes: sub.Resumes, Names: sub.Names}
+	own := &snapshot.Subscription{Wildcard: sub.Wildcard, Resumes: sub.Resumes, Names: sub.Names, Brought: sub.Brought}
 	own.Unshared.Store(true)
 	have := t.subs.Keep(h, own, sub.Equal)
 	if have != own {

@@ -98,6 +98,8 @@ type typeState struct {
 	resubscribe *xds.NameSet
 	// requestAgain are subscribed names to subscribe once more (delta; P18, P25).
 	requestAgain *xds.NameSet
+	// brought are names that other relays received (P65).
+	brought *xds.NameSet
 	// applying: a response was accepted and is not applied yet. answered: one was applied.
 	applying, answered bool
 	// replies that are due: NACKs and, in delta, ACKs.

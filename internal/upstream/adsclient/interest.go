@@ -89,6 +89,7 @@ func (p *protocolState) SetInterest(i *snapshot.Interest, again Resubscriptions)
 // storeInterest stores the interest in a type.
 func (p *protocolState) storeInterest(t *typeState, in snapshot.TypeInterest, again *resubscription) {
 	t.wanted = subscription{wildcard: in.Wildcard, names: in.Names}
+	t.brought = in.Brought
 	if !t.requested {
 		return
 	}

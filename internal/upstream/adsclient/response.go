@@ -33,7 +33,9 @@ type Decision struct {
 	unasked bool
 	// contentVersions are the Options' ContentVersions.
 	contentVersions bool
-	otherOrigins    *xds.NameSet // held names for which this origin has sent no version
+	// brought are names that other relays received, if the response answers all that is subscribed.
+	brought      *xds.NameSet
+	otherOrigins *xds.NameSet // held names for which this origin has sent no version
 }
 
 // Wanted reports whether anything of the type is still subscribed to. Otherwise an accepted
@@ -180,7 +182,7 @@ func BuildUpdate(v xds.Variant, d Decision, r *xds.Response, snap *snapshot.Snap
 	}
 	errors, absent := resourceErrors(sub, r, snap)
 	u.Errors, u.Removed = errors, append(u.Removed, absent...)
-	u.Removed = append(u.Removed, missing(v, t, sub, r, snap, n.bodyless)...)
+	u.Removed = append(u.Removed, missing(v, t, d, r, snap, n.bodyless)...)
 	if v == xds.SotW && ambiguousHeartbeats(r, d.noneNACKed) {
 		u.Version, u.Unversioned = d.acceptedVersion, false
 	}
@@ -247,7 +249,9 @@ func (a absence) removes(name string) bool {
 //     it was last subscribed: the group forgets names that are unsubscribed.
 //   - A resource for which the response has an error is not left out; the error says what holds
 //     (P39).
-func missing(v xds.Variant, t xds.Type, sub subscription, r *xds.Response, snap *snapshot.Snapshot, bodyless int) []string {
+//   - A name that another relay brought counts as received.
+func missing(v xds.Variant, t xds.Type, d Decision, r *xds.Response, snap *snapshot.Snapshot, bodyless int) []string {
+	sub := d.subscribed
 	a := absenceIn(v, t, sub, r, snap)
 	if a == removesNothing || sub.empty() || bodyless > 0 && bodyless == len(r.Resources) {
 		return nil
@@ -263,6 +267,11 @@ func missing(v xds.Variant, t xds.Type, sub subscription, r *xds.Response, snap 
 	for res := range sub.covers(snap) {
 		if _, ok := there[res.Name]; !ok && a.removes(res.Name) {
 			gone = append(gone, res.Name)
+		}
+	}
+	for name := range d.brought.All() {
+		if _, ok := there[name]; !ok && a.removes(name) && sub.names.Has(name) && sub.part(snap).Unanswered(name) {
+			gone = append(gone, name)
 		}
 	}
 	// Clients may still hold resources that expired here. They are told of the removal.

@@ -98,11 +98,16 @@ const answerWithin = time.Second
 
 // Receive implements Conversation.
 func (s *sotw) Receive(r *xds.Response, fault error, now time.Time) (Decision, error) {
-	if t := s.byURL[r.TypeURL]; t != nil {
-		t.sotw.answered(r)
+	t, whole := s.byURL[r.TypeURL], false
+	if t != nil {
+		whole = t.sotw.answered(r)
 		t.responded(now)
 	}
-	return s.protocolState.Receive(r, fault, now)
+	d, err := s.protocolState.Receive(r, fault, now)
+	if whole {
+		d.brought = t.brought
+	}
+	return d, err
 }
 
 // NextRequest implements Conversation.
@@ -174,11 +179,14 @@ func (s *sotwState) awaitAnswer(added *xds.NameSet, now time.Time) {
 // such a request as stale, and takes the ACK of the response for the first request with the names.
 // So the request is repeated after the ACK, but not twice, because the names may not exist. It need
 // not be repeated if the response has one of the names, or repeats the accepted version: the latter
-// only answers a request, and there is only this one.
-func (s *sotwState) answered(r *xds.Response) {
-	a := s.awaited
-	s.awaited = awaited{overtaken: a.added != nil && (a.requests > 1 || r.Version != s.version) &&
-		!slices.ContainsFunc(r.Resources, func(raw xds.ParsedResource) bool { return raw.RequestedBy(a.added) })}
+// only answers a request, and there is only this one. answered reports whether it is certain that the origin
+// had read all that was requested.
+func (s *sotwState) answered(r *xds.Response) (whole bool) {
+	a, one := s.awaited, s.awaited.requests == 1
+	repeats := r.Version == s.version
+	brings := slices.ContainsFunc(r.Resources, func(raw xds.ParsedResource) bool { return raw.RequestedBy(a.added) })
+	s.awaited = awaited{overtaken: a.added != nil && !(one && repeats) && !brings}
+	return one && (s.nonce == "" || brings || repeats && r.Version != "")
 }
 
 // request encodes a request for a type; with a fault it is a NACK. It has no version while an

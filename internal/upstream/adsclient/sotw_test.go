@@ -437,6 +437,46 @@ func TestP55_SotWAddedNamesOvertaken(t *testing.T) {
 	r.sent("RDS [a b c] version 1 nonce 2", "RDS [a b c] nonce 2")
 }
 
+// Another relay brought b. It is gone if a response lacks it that certainly answers a request with b.
+func TestP65_NamesThatAnotherRelayBrought(t *testing.T) {
+	brought := func(names ...string) snapshot.TypeInterest {
+		i := named(cds, names...)
+		i.Brought = xds.NewNameSet("b")
+		return i
+	}
+	a := func(version string) resp { return resp{Type: cds, Version: version, Resources: clusters("a")} }
+	for what, c := range map[string]struct {
+		first  snapshot.TypeInterest
+		before []resp // the answers to it
+		second snapshot.TypeInterest
+		answer resp
+		is     snapshot.Presence
+	}{
+		"first request":            {brought("a", "b"), nil, brought("a", "b"), a("1"), snapshot.Absent},
+		"first request, there":     {brought("a", "b"), nil, brought("a", "b"), resp{Type: cds, Version: "1", Resources: clusters("a", "b")}, snapshot.Present},
+		"never brought":            {named(cds, "a", "b"), nil, named(cds, "a", "b"), a("1"), snapshot.Pending},
+		"two requests":             {brought("a", "c"), nil, brought("a", "b", "c"), a("1"), snapshot.Pending},
+		"added":                    {named(cds, "a"), []resp{a("1")}, brought("a", "b"), a("1"), snapshot.Absent},
+		"added, but it is a push":  {named(cds, "a"), []resp{a("1")}, brought("a", "b"), a("2"), snapshot.Pending},
+		"added together":           {named(cds, "a"), []resp{a("1")}, brought("a", "b", "c"), resp{Type: cds, Version: "2", Resources: clusters("a", "c")}, snapshot.Absent},
+		"added, without a version": {named(cds, "a"), []resp{a("")}, brought("a", "b"), a(""), snapshot.Pending},
+	} {
+		t.Run(what, func(t *testing.T) {
+			r := newProtocolFixture(t, xds.SotW)
+			r.want(c.first)
+			r.flush()
+			for _, before := range c.before {
+				r.respond(before)
+				r.flush()
+			}
+			r.want(c.second)
+			r.flush()
+			r.respond(c.answer)
+			r.is(cds, c.is, "b")
+		})
+	}
+}
+
 func TestP59_SotWOversizedRequestIsSentAndReported(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.max = 20

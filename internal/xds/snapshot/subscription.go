@@ -21,6 +21,9 @@ type Subscription struct {
 	// Resumes: the client stated the versions that it has from an earlier stream. It gets nothing
 	// from the store (P66).
 	Resumes bool
+	// Brought are the names that another relay stated to have. They count as received (P65). Of a client
+	// there are none.
+	Brought *xds.NameSet
 	// Unshared is a hint and no part of the content: only one client has this value so far. Nothing
 	// that is made for it can be shared.
 	Unshared atomic.Bool
@@ -55,7 +58,7 @@ func (s *Subscription) Empty() bool { return !s.Wildcard && s.Names.Len() == 0 }
 
 // Equal reports whether both have the same content.
 func (s *Subscription) Equal(o *Subscription) bool {
-	return s == o || s.Wildcard == o.Wildcard && s.Resumes == o.Resumes && s.Names.Equal(o.Names)
+	return s == o || s.Wildcard == o.Wildcard && s.Resumes == o.Resumes && s.Names.Equal(o.Names) && s.Brought.Equal(o.Brought)
 }
 
 // Covers reports whether s covers name, by its list or by the wildcard. It does not look at the
@@ -109,6 +112,8 @@ type TypeInterest struct {
 	// Again has those of Names that are requested once more, without another change. Clients
 	// requested these aliases again, which the origin could not resolve (P18).
 	Again []string
+	// Brought has those of Names that other relays received from origins, if a SotW origin is asked.
+	Brought *xds.NameSet
 }
 
 // Scope returns the scope of what is requested.
