@@ -53,15 +53,6 @@ type Request struct {
 // NamedVersion is an entry of initial_resource_versions.
 type NamedVersion struct{ Name, Version []byte }
 
-// Stated returns the names in initial_resource_versions.
-func (r *Request) Stated() []string {
-	names := make([]string, len(r.Initial))
-	for i, e := range r.Initial {
-		names[i] = string(e.Name)
-	}
-	return names
-}
-
 // NameList identifies the list of names of a SotW request by its bytes in the message. It holds
 // none of the names. Lists of equal bytes are equal within one process. The zero NameList is the
 // empty list.

@@ -111,7 +111,7 @@ func (sub *subscription) fromDelta(r *xds.Request, t *xds.Type, d *delivered) (*
 	next := snapshot.Subscription{Resumes: sub.resumesBy(r, xds.Delta), Names: sub.requested.Names, Brought: sub.requested.Brought}
 	next.Wildcard = sub.requested.Wildcard || empty && !t.NoLegacyWildcard || contains(r.Names, wildcard)
 	if sub.relay && t.FullState {
-		next.Brought = next.Brought.Add(r.Stated()...)
+		next.Brought = next.Brought.Add(snapshot.Stated(r)...)
 	}
 	next.Names = next.Names.Add(plainNames(r.Names)...)
 	next.Wildcard = next.Wildcard && !contains(r.Unsubscribe, wildcard)

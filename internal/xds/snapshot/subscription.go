@@ -29,6 +29,15 @@ type Subscription struct {
 	Unshared atomic.Bool
 }
 
+// Stated returns the names in a request's initial_resource_versions.
+func Stated(r *xds.Request) []string {
+	names := make([]string, len(r.Initial))
+	for i, e := range r.Initial {
+		names[i] = string(e.Name)
+	}
+	return names
+}
+
 // Nothing is the empty subscription.
 var Nothing = &Subscription{}
 
