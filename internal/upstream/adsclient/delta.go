@@ -102,7 +102,7 @@ func (d *delta) first(t *typeState) *Request {
 	for res := range t.wanted.covers(snap) {
 		version := res.OriginVersion
 		switch {
-		case d.ContentVersions && (res.IsStored() || res.OriginVersion == "" && res.GivenVersion != ""):
+		case res.IsStored(), d.ContentVersions && res.OriginVersion == "" && res.GivenVersion != "":
 			// No origin has answered for it yet (P66), or its deletion waits (P36) and the origin has to
 			// say whether it is back.
 			version = ""

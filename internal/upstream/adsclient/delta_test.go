@@ -259,6 +259,26 @@ func TestP56_DirectoryIsAnotherOrigin(t *testing.T) {
 	})
 }
 
+// The versions of what was stored are not the origin's, even if it was asked before the store was read.
+func TestP66_StoredVersionsAreNotListed(t *testing.T) {
+	r := newProtocolFixture(t, xds.Delta)
+	r.want(all(cds))
+	r.sent("CDS") // and the stream ends
+	stored := make([]*xds.Resource, 2)
+	for i, x := range clusters("a", "b") {
+		x.Version = "1"
+		raw, fault := xds.ParseResponse(xds.Delta, resp{Type: cds, Resources: []res{x}}.Encode(t, xds.Delta, "1"))
+		if fault != nil {
+			t.Fatal(fault)
+		}
+		stored[i] = raw.Resources[0].Take(xds.TypeOf(cds), nil)
+	}
+	r.sink.Builder(cds).ApplyStored(snapshot.Update{Type: cds, Origin: r.origin, Wildcard: true, Changed: stored})
+	r.sink.Publish(cds)
+	r.connect()
+	r.sent("CDS a= b=")
+}
+
 // Another origin's versions are not this one's, even if the group applied none of its responses.
 func TestP55_SotWVersionsAreThoseOfThisOrigin(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
