@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,12 +24,14 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/xds"
 
 	"xdsrelay/internal/fanout/tokens/tokenstest"
+	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 	"xdsrelay/internal/xdstest"
 )
@@ -141,7 +144,7 @@ func TestTokensOfRepresentativesAtKgateway(t *testing.T) {
 	// Two identities of one node get their own resources.
 	a := openAs(t, r, token("a", time.Hour), "n", false)
 	gets(t, a, &clusterv3.Cluster{Name: "of-a"})
-	b := openAs(t, r, token("b", 4*time.Second), "n", false)
+	b := openAs(t, r, token("b", 8*time.Second), "n", false)
 	gets(t, b, &clusterv3.Cluster{Name: "of-b"})
 	openAs(t, r, "eyJ", "n", false).WantEnd(codes.Unauthenticated)
 
@@ -249,13 +252,10 @@ func TestTokenFile(t *testing.T) {
 	wantHidden(t, r, []string{bad, good})
 }
 
-// grpc-go's xDS client sends the token in a file (gRFC A97). With on_expiry: end its stream ends when
-// the token expires, and the next one has the new token. No call fails. The client is a process of
-// its own, because grpc-go reads the variable when it starts.
-func TestTokensOfGRPC(t *testing.T) {
-	t.Parallel()
+// Keys and tokens rotate while clients are served.
+func TestTokensRotate(t *testing.T) {
 	const enabled = "GRPC_EXPERIMENTAL_XDS_BOOTSTRAP_CALL_CREDS"
-	if text := os.Getenv("GRPC_XDS_BOOTSTRAP_CONFIG"); os.Getenv(enabled) == "true" && text != "" {
+	if text := os.Getenv("GRPC_XDS_BOOTSTRAP_CONFIG"); os.Getenv(enabled) == "true" && text != "" { // the client of rotatesForGRPC
 		by, err := xds.NewXDSResolverWithConfigForTesting([]byte(text))
 		if err != nil {
 			t.Fatal(err)
@@ -263,15 +263,49 @@ func TestTokensOfGRPC(t *testing.T) {
 		callUntilEOF(t, dialXDS(t, by, "greeter"))
 		return
 	}
+	t.Parallel()
+	for name, away := range map[string]bool{"grpc-go": false, "grpc-go, while the origin is away": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rotatesForGRPC(t, enabled+"=true", away)
+		})
+	}
+	t.Run("200 streams", func(t *testing.T) {
+		t.Parallel()
+		rotatesUnderLoad(t)
+	})
+}
+
+// rotatesForGRPC runs grpc-go's xDS client, which sends the token in a file (gRFC A97). With on_expiry:
+// end its stream ends when the token expires, and the next one has the new token. away: the origin,
+// which gets the client's token, is away when the only token expires. No call fails. The client is a
+// process of its own, because grpc-go reads the variable when it starts.
+func rotatesForGRPC(t *testing.T, enabled string, away bool) {
 	issuer, certs := tokenstest.New(t), issue(t)
-	o := origin(t, xdstest.Linear)
+	seen := &tokenOrigin{issuer: issuer, code: codes.Unauthenticated, check: func(map[string]any, *corev3.Node) error { return nil }}
+	tokens, given, subjects := tokensOf(issuer), "", []string{"one", "two"}
+	var more []grpc.ServerOption
+	if away {
+		given, subjects[1] = "representative", "one"
+		more = append(more, grpc.StreamInterceptor(seen.intercept))
+	} else {
+		tokens["on_expiry"] = "end"
+	}
+	o := origin(t, xdstest.Linear, more...)
 	o.Put("grpc", serviceAt("greeter", xdstest.StartGRPCBackend(t, "blue").Port)...)
-	tokens := tokensOf(issuer)
-	tokens["on_expiry"] = "end"
-	r := serve(t, o.Address, xdstest.Config{"downstream.tokens": tokens, "downstream.tls": certs.serverTLS("relay", false)})
+	r := serve(t, "", xdstest.Config{
+		"upstream.origins":  []map[string]any{{"address": o.Address, "token": given}},
+		"downstream.tokens": tokens, "downstream.tls": certs.serverTLS("relay", false),
+	})
 	dir := t.TempDir()
-	first, second := podToken(issuer, "first", "", 8*time.Second), podToken(issuer, "second", "", time.Hour)
-	tlstest.File(t, dir, "token", []byte(first))
+	var tokensGiven []string
+	give := func(subject, pod string, valid time.Duration) (expires time.Time) {
+		token := podToken(issuer, subject, pod, valid)
+		tokensGiven = append(tokensGiven, token)
+		tlstest.File(t, dir, "token", []byte(token))
+		return time.Now().Add(valid)
+	}
+	expires := give(subjects[0], "first", 8*time.Second)
 	text, err := json.Marshal(map[string]any{
 		"node": map[string]any{"id": "grpc-1", "cluster": "grpc"},
 		"xds_servers": []any{map[string]any{"server_uri": r.Address, "server_features": []string{"xds_v3"},
@@ -282,25 +316,41 @@ func TestTokensOfGRPC(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(os.Args[0], "-test.run=^TestTokensOfGRPC$")
-	cmd.Env = append(os.Environ(), enabled+"=true", "GRPC_XDS_BOOTSTRAP_CONFIG="+string(text))
+	cmd := exec.Command(os.Args[0], "-test.run=^TestTokensRotate$")
+	cmd.Env = append(os.Environ(), enabled, "GRPC_XDS_BOOTSTRAP_CONFIG="+string(text))
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	client := xdstest.StartProcess(t, "grpc-go", cmd, nil)
-	identity := func(want string) {
-		t.Helper()
-		xdstest.Eventually(t, want, func() error {
-			if out := r.asked(t, "GET /clients", ""); !strings.Contains(out, `"sub:`+want+`"`) {
-				return errors.New(out)
+	identity := func(want string) error {
+		if out := r.asked(t, "GET /clients", ""); !strings.Contains(out, `"sub:`+want+`"`) {
+			return errors.New(out)
+		}
+		return nil
+	}
+	xdstest.Eventually(t, "the first token", func() error {
+		if time.Until(expires) < 4*time.Second { // the client has not started yet
+			expires = give(subjects[0], "first", 8*time.Second)
+		}
+		return identity(subjects[0])
+	})
+	r.WaitMetric(4, "downstream_acks_total")
+	if away {
+		o.Stop()
+	}
+	give(subjects[1], "second", time.Hour)
+	r.WaitMetric(1, "downstream_ended_total", "reason", "token_renewal")
+	xdstest.Eventually(t, "the second token", func() error { return identity(subjects[1]) })
+	if away {
+		o.Start()
+		xdstest.Eventually(t, "the origin gets the new token", func() error {
+			if got := seen.streams(); got[len(got)-1] != "one/second as grpc-1" {
+				return fmt.Errorf("it saw %q", got)
 			}
 			return nil
 		})
 	}
-	identity("first")
-	tlstest.File(t, dir, "token", []byte(second))
-	identity("second")
 	if err := in.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -308,7 +358,70 @@ func TestTokensOfGRPC(t *testing.T) {
 	if log := client.Log(); !strings.Contains(log, "PASS") {
 		t.Error(log)
 	}
-	wantHidden(t, r, []string{first, second})
+	wantHidden(t, r, tokensGiven)
+}
+
+// bearers are the call credentials of a client whose token is renewed.
+type bearers struct{ token atomic.Pointer[string] }
+
+func (b *bearers) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": "Bearer " + *b.token.Load()}, nil
+}
+func (*bearers) RequireTransportSecurity() bool { return false }
+
+// rotatesUnderLoad renews tokens and keys while the resources change. With on_expiry: keep no stream
+// ends. With end each stream ends, and its client misses no change.
+func rotatesUnderLoad(t *testing.T) {
+	issuer, o := tokenstest.New(t), origin(t, xdstest.Linear)
+	o.Put("edge", xdstest.Cluster("c", 0))
+	keeps, ends := tokensOf(issuer), tokensOf(issuer)
+	ends["on_expiry"] = "end"
+	at := []string{xdstest.FreeAddress(t), xdstest.FreeAddress(t)}
+	conf := xdstest.QuickConfig().With(xdstest.Config{"upstream.origins": xdstest.Origins(o.Address), "downstream.listeners": []map[string]any{
+		{"address": at[0], "tokens": keeps}, {"address": at[1], "tokens": ends},
+	}})
+	delete(conf, "downstream.address")
+	xdstest.StartRelay(t, conf)
+	var given bearers
+	renew := func(valid time.Duration) {
+		token := podToken(issuer, "pod", "", valid)
+		given.token.Store(&token)
+	}
+	renew(10 * time.Second)
+	add := func(n int, target string) (out []*fleet.Client) {
+		for i := range n {
+			out = append(out, client(t, target, fleet.ClientConfig{Node: node(fmt.Sprint("n-", i), "edge"), Variant: variants[i%2], Behaviour: fleet.Raw,
+				Subscribe:   []fleet.Subscription{{Type: resource.ClusterType}},
+				DialOptions: []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithPerRPCCredentials(&given)}}))
+		}
+		return out
+	}
+	kept, ended := add(100, at[0]), add(100, at[1])
+	waitAll(t, slices.Concat(kept, ended), "the first answer", has(xdstest.Cluster("c", 0)))
+	changes := 0
+	change := func(during time.Duration) {
+		for end := time.Now().Add(during); time.Now().Before(end); xdstest.Pause(t, 200*time.Millisecond) {
+			renew(2 * time.Second)
+			changes++
+			o.Put("edge", xdstest.Cluster("c", changes))
+		}
+	}
+	change(10 * time.Second) // until then the relay does not read the keys again
+	issuer.Rotate(true)
+	change(4 * time.Second)
+	renew(time.Hour)
+	kept = append(kept, add(1, at[0])...) // with the new key
+	waitAll(t, slices.Concat(kept, ended), "the last change", has(xdstest.Cluster("c", changes)))
+	for _, c := range kept {
+		if n := c.Counters(); n.Streams != 1 || n.Removed > 0 {
+			t.Errorf("on_expiry: keep: %s: %+v", c.ID(), n)
+		}
+	}
+	for _, c := range ended {
+		if n := c.Counters(); n.Streams == 1 || n.Removed > 0 {
+			t.Errorf("on_expiry: end: %s: %+v", c.ID(), n)
+		}
+	}
 }
 
 // callUntilEOF calls until standard input ends. No call may fail.

@@ -71,7 +71,7 @@ func (g *Group) demandToken(now time.Time) {
 	for ct := range g.subscribers {
 		if !ct.ended {
 			ct.ended = true
-			ct.client.End(refusal.New(codes.Unavailable, telemetry.TokenExpired, "key %s: its origin needs a client's token, and all have expired", g.key))
+			ct.client.End(refusal.New(codes.Unavailable, telemetry.TokenRenewal, "key %s: its origin needs a client's token, and all have expired", g.key))
 			return
 		}
 	}

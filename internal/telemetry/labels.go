@@ -281,7 +281,8 @@ const (
 	TokenMissing                    // a client without the token that the listener needs
 	TokenInvalid                    // a token that is not the issuer's, or for another audience
 	TokenExpired
-	TokenKeys // the issuer's keys cannot be read
+	TokenRenewal // a stream that ends so that its client returns with a new token
+	TokenKeys    // the issuer's keys cannot be read
 
 	LimitConnections
 	LimitStreams
@@ -336,6 +337,7 @@ var reasonNames = [reasons]string{
 	TokenMissing:      "token_missing",
 	TokenInvalid:      "token_invalid",
 	TokenExpired:      "token_expired",
+	TokenRenewal:      "token_renewal",
 	TokenKeys:         "token_keys",
 
 	LimitConnections:          "connections",
@@ -361,7 +363,7 @@ func (r Reason) String() string { return reasonNames[r] }
 
 // Planned reports whether r ends streams without a fault: the relay ends each stream at some time.
 // New streams may be refused for the same reason.
-func (r Reason) Planned() bool { return r == Draining || r == KeyChanged }
+func (r Reason) Planned() bool { return r == Draining || r == KeyChanged || r == TokenRenewal }
 
 // OfRelay reports whether the relay would refuse most new clients for r, whatever their key and
 // requests. Another replica may serve them.

@@ -121,7 +121,7 @@ func (c *Caller) AtExpiry(end func(*refusal.Refusal)) (stop func()) {
 		return func() {}
 	}
 	t := time.AfterFunc(time.Until(c.Token.Expires), func() {
-		end(refusal.New(codes.Unauthenticated, telemetry.TokenExpired, "%s.tokens: the client's token: it expired", c.policy.Key))
+		end(refusal.New(codes.Unauthenticated, telemetry.TokenRenewal, "%s.tokens: the client's token: it expired", c.policy.Key))
 	})
 	return func() { t.Stop() }
 }
