@@ -95,6 +95,7 @@ func (m *member) setCompat() {
 	text, err := json.Marshal([]any{
 		memberProtocol, c.Aggregation.Rules, active.rules.FileText(), c.Aggregation.Unmatched,
 		m.relay.cfg.Upstream.Node, m.relay.cfg.Upstream.Variant, m.relay.cfg.Downstream.Versions, origins,
+		m.relay.cfg.Upstream.ByToken(),
 	})
 	if err != nil {
 		panic(err) // strings and numbers
@@ -195,8 +196,11 @@ func (m *member) drain(abort context.Context) {
 }
 
 // owner returns the member that owns a key, and whether that is this relay. Until it knows a member that
-// can own keys, it owns them itself.
+// can own keys, it owns them itself. No member owns keys of which each stream needs a client's token.
 func (m *member) owner(key xds.Key) (name string, self bool) {
+	if m.relay.cfg.Upstream.ByToken() {
+		return "", false
+	}
 	if o, ok := m.table.Owner(key); ok {
 		return o.Name, o.Self
 	}

@@ -28,13 +28,13 @@ func (r *Reader) Owner(key xds.Key) string {
 	return name
 }
 
-// role returns what this relay is for a key, and the member that owns the key.
+// role returns what this relay is for a key, and the member that owns the key; "": no member owns keys.
 func (r *Reader) role(of *orchestrator.Status) (role telemetry.KeyRole, owner string) {
 	owner, self := r.owner(of.Key)
 	switch up := &of.Upstreams[0]; {
 	case self:
 		return telemetry.KeyOwner, owner
-	case up.Origin != "" && !up.Relayed: // it has chosen a source
+	case owner == "", up.Origin != "" && !up.Relayed: // it has chosen a source
 		return telemetry.KeyDirect, owner
 	}
 	return telemetry.KeyFollower, owner

@@ -45,5 +45,9 @@ func TestRoles(t *testing.T) {
 		if got := w.Owner(xds.NewKey("not-used")); got != "other" {
 			t.Error(got)
 		}
+		w.owner = func(xds.Key) (string, bool) { return "", false }
+		if got := w.Roles(); got[telemetry.KeyDirect] != 6 {
+			t.Errorf("no member owns keys: %v", got)
+		}
 	})
 }
