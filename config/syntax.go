@@ -103,9 +103,11 @@ func unclosed(src []byte, fault int) (at int, quote byte) {
 	return 0, 0
 }
 
+const flowList = "a [ is not closed, a comma is missing, or an expression with one of , : ? [ ] { } needs quotes around it"
+
 // meant has the most common causes of the decoder's errors.
 var meant = map[string]string{
-	"did not find expected ',' or ']'":               "a [ is not closed, a comma is missing, or an element with a colon, ? or quotes inside needs quotes around it",
+	"did not find expected ',' or ']'":               flowList,
 	"did not find expected ',' or '}'":               "a { is not closed, or a comma is missing",
 	"mapping values are not allowed in this context": "a colon too many: put a value with a colon in quotes, and close each quote above it",
 	"did not find expected node content":             "a value is missing, or a [ or { is not closed",
@@ -123,7 +125,7 @@ func plainly(reason string, src []byte, line int) string {
 		switch {
 		case bytes.ContainsRune(row[:len(row)-len(bytes.TrimLeft(row, " \t"))], '\t'):
 			help = "a tab: indent with spaces"
-		case quotedStart.Match(row):
+		case help != flowList && quotedStart.Match(row):
 			help = "text after a closing quote: put the whole value in quotes of the other kind"
 		}
 	}

@@ -168,7 +168,7 @@ aggregation:
 		{"default.yaml", 1, "DIR/default.yaml:1: upstream.origins: must have at least one origin, such as [{address: \"127.0.0.1:18000\"}] (column 1)\n"},
 		{"exprs.yaml", 1, `DIR/exprs.yaml:3: upstream.node: expected type of field 'id' is 'string' but provided type is 'int' (column 17)
 DIR/exprs.yaml:6: aggregation.rules[0].match: must give bool, but gives string (column 15)
-DIR/exprs.yaml:7: aggregation.rules[1].key[0]: undeclared reference to 'nope' (in container 'envoy.config.core.v3') (column 12)
+DIR/exprs.yaml:7: aggregation.rules[1].key[0]: undeclared reference to 'nope'; a text has quotes of its own: "'nope'" (column 12)
 `},
 		{"files.yaml", 1, `DIR/files.yaml:3: aggregation.file: open DIR/none.yaml: no such file or directory (column 9)
 DIR/files.yaml:4: admin.token_file: open DIR/none: no such file or directory (column 21)
@@ -281,6 +281,7 @@ func TestExplain(t *testing.T) {
 		"boot.yaml": "admin: {}\nnode:\n  id: n3\n  cluster: edge\ndynamic_resources: {}\n",
 		"boot.json": `{"static_resources": {}, "node": {"id": "n4", "clutser": "edge"}}`,
 		"who.yaml":  "uri_san: [a]\n",
+		"int.yaml":  "upstream: {origins: [{address: 'a:1'}]}\naggregation: {rules: [{match: int(node.cluster) > 1, key: node.id}, {key: node.cluster}]}\n",
 	})
 	args := func(more ...string) []string {
 		out := []string{"explain", "--config", dir + "/relay.yaml"}
@@ -332,6 +333,11 @@ func TestExplain(t *testing.T) {
 		if code != c.code || errs != "" || !slices.Equal(got, c.want) {
 			t.Errorf("%v: %d %s\n got %q\nwant %q", c.args[2:], code, errs, got, c.want)
 		}
+	}
+
+	// An error that no value has.
+	if code, out, errs := runRelay("explain", "--config", dir+"/int.yaml", "--node", dir+"/node.json"); code != 0 || !strings.Contains(out, `  node.cluster = "edge"`) || !strings.Contains(out, "  error: type conversion error") {
+		t.Errorf("%d %s%s", code, out, errs)
 	}
 
 	// A bootstrap has a node; a refusal is an exit code in all formats.

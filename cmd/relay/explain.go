@@ -378,6 +378,9 @@ func printExplanation(w io.Writer, types []string, x *aggregator.Explanation) {
 		for _, v := range r.Values {
 			rows = append(rows, cells("", "", "", fmt.Sprintf("  %s = %s", v.Expr, cut(v.String()))))
 		}
+		if r.Error != "" && !slices.ContainsFunc(r.Values, func(v expr.Value) bool { return v.Error == r.Error }) {
+			rows = append(rows, cells("", "", "", "  error: "+r.Error))
+		}
 		for i, k := range r.Key {
 			got := fmt.Sprintf("%q", cut(k.Value))
 			if k.Error != "" {

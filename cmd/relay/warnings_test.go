@@ -94,7 +94,7 @@ admin: {token_file: none}
 		"9: upstream.node: expected type of field 'id' is 'string' but provided type is 'int' (column 17)",
 		"12: aggregation.rules[0].match: must give bool, but gives string (column 15)",
 		"12: aggregation.rules[0].keyy: unknown key; did you mean key? (column 29)",
-		"13: aggregation.rules[1].key[0]: undeclared reference to 'nope' (in container 'envoy.config.core.v3') (column 12)",
+		"13: aggregation.rules[1].key[0]: undeclared reference to 'nope'; a text has quotes of its own: \"'nope'\" (column 12)",
 		"14: admin.token_file: open DIR/none: no such file or directory (column 21)",
 		"7: upstream.origins[1].address: warning: stat DIR/none: no such file or directory: the origin is away until the directory can be read (column 46)",
 	}

@@ -407,7 +407,7 @@ func TestFaultsPointIntoTheFile(t *testing.T) {
 	want := []string{
 		file + ":5:18: aggregation.rules[0].match: undefined field 'clutser'",
 		file + `:6:20: aggregation.rules[0].types[1]: "XDS" is not a resource type; must be a type URL, or one of CDS EDS LDS SRDS RDS VHDS SDS RTDS ECDS`,
-		file + ":10:11: aggregation.rules[1].match: undeclared reference to 'nope' (in container 'envoy.config.core.v3')",
+		file + ":10:11: aggregation.rules[1].match: undeclared reference to 'nope'",
 		file + ":11:36: aggregation.rules[1].key[1]: found no matching overload for '_+_' applied to '(string, int)'",
 		file + ":12:12: aggregation.rules[2].key[0]: must give string, but gives envoy.config.core.v3.Locality",
 	}
@@ -434,7 +434,7 @@ func TestRulesFile(t *testing.T) {
 		"no rules":     {"rules: []\n", ":1:1: has no rules; must be a list of rules, or an xds-relay KeyerConfiguration (fragments:)"},
 		"unknown":      {"- {kye: node.id}\n", ":1:4: rules[0].kye: unknown key; did you mean key?"},
 		"no key":       {"- {match: 'true'}\n", ":1:3: rules[0].key: is missing; must be an expression or a list of expressions"},
-		"expression":   {"- key: node.id\n- key: [node.id, nope]\n", ":2:18: rules[1].key[1]: undeclared reference to 'nope' (in container 'envoy.config.core.v3')"},
+		"expression":   {"- key: node.id\n- key: [node.id, nope]\n", ":2:18: rules[1].key[1]: undeclared reference to 'nope'; a text has quotes of its own: \"'nope'\""},
 		"syntax":       {"- [\n", ":1: a value is missing, or a [ or { is not closed (did not find expected node content)"},
 		"another kind": {"listeners: []\n", ":1:1: listeners: unknown key"},
 		"a text":       {"hello\n", ":1:1: must be a mapping, but is the string \"hello\""},

@@ -88,8 +88,19 @@ func compile(newEnv func() (*cel.Env, error), text string, want *cel.Type) (*pro
 // hasOfIndex matches has(m["a/b"]).
 var hasOfIndex = regexp.MustCompile(`\bhas\(\s*([^()]*?)\[\s*("[^"]*"|'[^']*')\s*\]\s*\)`)
 
+// word matches an expression that is a name, and probably meant as a text: canary, eu-1.
+var word = regexp.MustCompile(`^\s*[A-Za-z_][\w-]*\s*$`)
+
 // plainly says what to write instead, for an error of CEL that does not.
 func plainly(message, text string) string {
+	message = strings.TrimSuffix(message, " (in container 'envoy.config.core.v3')")
+	if strings.HasPrefix(message, "undeclared reference to") && word.MatchString(text) {
+		name := strings.TrimSpace(text)
+		if slices.Contains([]string{"id", "cluster", "metadata", "locality"}, name) {
+			return message + "; the field is node." + name
+		}
+		return fmt.Sprintf(`%s; a text has quotes of its own: "'%s'"`, message, name)
+	}
 	if !strings.HasPrefix(message, "invalid argument to has() macro") {
 		return message
 	}
