@@ -66,6 +66,6 @@ func FailingRules(rules []aggregator.Stat, now time.Time, say func(overview.Prob
 	if len(failing) > 0 {
 		say(overview.Problem{Severity: overview.Warning, Text: "the match of these rules fails for some nodes: " + strings.Join(failing, ", "),
 			Impact: "The rule does not match these nodes. They may get another key, and so other resources.",
-			Next:   "Look at relay rules for a node and its error. Test the field with has() in the rule."})
+			Next:   "Look at relay rules for a node and its error. Test the field, and each one above it, with has() in the rule."})
 	}
 }
