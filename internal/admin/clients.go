@@ -169,8 +169,9 @@ type ranked struct {
 }
 
 // worstClients answers with the clients in the worst state first, and among these with those that
-// have been in it for longest. It examines all clients, and counts them. Between two pages a client
-// may change its state; then it may be on both pages or on none.
+// have been in it for longest. Clients that are SYNCED are in the order of their nodes. It examines all
+// clients, and counts them. Between two pages a client may change its state; then it may be on both
+// pages or on none.
 func (s *Server) worstClients(r *http.Request, f *clientFilter, show showClient) (int, any) {
 	limit, after, err := pageOf(r)
 	if err != nil {
@@ -188,6 +189,9 @@ func (s *Server) worstClients(r *http.Request, f *clientFilter, show showClient)
 		total++
 		rank := len(inspect.States) - slices.Index(inspect.States, state)
 		place := fmt.Sprintf("%d %020d %020d", rank, since.UnixNano(), c.Stream)
+		if state == inspect.StateSynced {
+			place = fmt.Sprintf("%d %.100s %020d", rank, c.Node, c.Stream)
+		}
 		if place <= after {
 			continue
 		}

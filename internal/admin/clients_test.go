@@ -21,9 +21,9 @@ func TestClientFilters(t *testing.T) {
 	r.shown.clients = []inspect.ClientStatus{
 		{Stream: 1, UserAgent: "envoy", UserAgentVersion: "1.40.0", Types: []inspect.TypeStatus{typ(cds, "a", inspect.StateSynced, 0), typ(eds, "a", inspect.StateStale, time.Second)}},
 		{Stream: 2, UserAgent: "envoy", Types: []inspect.TypeStatus{typ(cds, "b", inspect.StateNacked, time.Second)}},
-		{Stream: 3, UserAgent: "gRPC Go", Types: []inspect.TypeStatus{typ(cds, "b", inspect.StateNacked, time.Minute), typ(eds, "a", inspect.StateSynced, 0)}},
+		{Stream: 3, Node: "z", UserAgent: "gRPC Go", Types: []inspect.TypeStatus{typ(cds, "b", inspect.StateNacked, time.Minute), typ(eds, "a", inspect.StateSynced, 0)}},
 		{Stream: 4, Since: now},
-		{Stream: 5, Types: []inspect.TypeStatus{typ(rds, "c", inspect.StateNacked, time.Hour), typ(eds, "c", inspect.StateSynced, 0)}},
+		{Stream: 5, Node: "a", Types: []inspect.TypeStatus{typ(rds, "c", inspect.StateNacked, time.Hour), typ(eds, "c", inspect.StateSynced, 0)}},
 	}
 	for query, want := range map[string][]uint64{
 		"":                             {1, 2, 3, 4, 5},
@@ -42,7 +42,7 @@ func TestClientFilters(t *testing.T) {
 		"user_agent=envoy+1.40.0":      {1},
 		"user_agent=gRPC+Go&state=any": nil,
 		"sort=worst":                   {5, 3, 2, 1, 4},
-		"sort=worst&type=EDS":          {1, 3, 5},
+		"sort=worst&type=EDS":          {1, 5, 3}, // those that are SYNCED by their nodes
 		"sort=best":                    nil,
 		"type=XYZ":                     nil,
 	} {

@@ -13,6 +13,8 @@ const (
 type Problem struct {
 	Severity string `json:"severity"`
 	Text     string `json:"text"`
+	// Key is the key that Text names; empty: none.
+	Key string `json:"key,omitempty"`
 	// Impact is what the problem means for clients. Next is the operator's next step. Both are
 	// whole sentences.
 	Impact string `json:"impact"`

@@ -27,6 +27,7 @@ func KeyProblems(keys []keystatus.Key, shared []aggregator.SharedKey, say func(o
 	if n > 0 {
 		say(overview.Problem{Severity: overview.Warning, Since: &mixed.Mixed.Since,
 			Text:   fmt.Sprintf("%s nodes of different kinds, for example key %s: %s and %s", haveKeys(n), mixed.Key, mixed.Mixed.Names[0], mixed.Mixed.Names[1]),
+			Key:    mixed.Key,
 			Impact: "Clients of one kind may get the resources of the other kind, or none. The origin may see the node of a client that has left.",
 			Next:   "Add the kind of the node to the key, as docs/rules.md says in \"How to choose keys\"."})
 	}
@@ -43,6 +44,7 @@ func KeyProblems(keys []keystatus.Key, shared []aggregator.SharedKey, say func(o
 	if n > 0 {
 		say(overview.Problem{Severity: overview.Warning, Since: &first.Since,
 			Text:   fmt.Sprintf("%s nodes of different rules, for example key %s: %s and %s", haveKeys(n), first.Key, first.Rules[0], first.Rules[1]),
+			Key:    first.Key.String(),
 			Impact: "Nodes that the rules tell apart share a stream, and get the resources of one of them.",
 			Next:   "Begin the keys of both rules with different constants. If the nodes are meant to share, write the same key expressions in both rules."})
 	}

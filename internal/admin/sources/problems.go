@@ -16,7 +16,7 @@ func OriginProblems(o *Origin, say func(overview.Problem)) {
 		if r.Keys > 1 {
 			more = " and " + counted(r.Keys-1, "other")
 		}
-		say(overview.Problem{Text: fmt.Sprintf("the relay rejects %s responses of origin %s for key %s%s: %s", r.Type, o.Name, r.Key, more, r.Error), Since: &r.Since,
+		say(overview.Problem{Text: fmt.Sprintf("the relay rejects %s responses of origin %s for key %s%s: %s", r.Type, o.Name, r.Key, more, r.Error), Key: r.Key, Since: &r.Since,
 			Impact: "Clients keep the previous version.", Next: "Correct the resource at the origin."})
 	}
 	if len(o.Faults) > 0 {
@@ -73,7 +73,7 @@ type problemOfKeys struct {
 
 func (p *problemOfKeys) add(k *keystatus.Key, what fmt.Stringer, since time.Time) {
 	if p.n++; p.n <= maxKeysShown {
-		p.say(overview.Problem{Text: fmt.Sprintf("key %s: %s", k.Key, what), Since: &since, Impact: p.impact, Next: p.next})
+		p.say(overview.Problem{Text: fmt.Sprintf("key %s: %s", k.Key, what), Key: k.Key, Since: &since, Impact: p.impact, Next: p.next})
 	}
 }
 

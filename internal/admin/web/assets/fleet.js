@@ -44,7 +44,11 @@ const LIKE = 3; // texts of one banner
 // alarm is a banner for each problem, with its consequence and the next step. Problems with the
 // same consequence and step share a banner.
 function alarm(o) {
-  const text = (p) => h('p', {}, h('strong', {}, p.text[0].toUpperCase() + p.text.slice(1)),
+  const linked = (text, key) => {
+    const at = key ? text.indexOf(`ey ${key}`) + 3 : 2;
+    return at < 3 ? text : [text.slice(0, at), keyLink(key), text.slice(at + key.length)];
+  };
+  const text = (p) => h('p', {}, h('strong', {}, linked(p.text[0].toUpperCase() + p.text.slice(1), p.key)),
     p.since ? [' (began ', ago(p.since), ')'] : p.last ? [' (last ', ago(p.last), ')'] : '');
   const groups = Map.groupBy(o.problems, (p) => JSON.stringify([p.severity, p.impact, p.next]));
   return [...groups.values()].map((all) => h('div', { class: `problem ${all[0].severity}` },

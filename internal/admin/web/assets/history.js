@@ -9,6 +9,7 @@ const WIDE = 15 * 60 * 1000;
 const NARROW = 2 * 60 * 1000; // for a relay that has just started
 const HEIGHT = 96;
 const TOP = 8;
+const LEFT = 50; // for the greatest value
 const BOTTOM = 20;
 
 const charts = [
@@ -95,7 +96,7 @@ export class Curves {
     const all = this.#samples;
     const most = Math.max(1, ...c.lines.flatMap((l) => all.map(l.of)));
     const wide = Math.min(WIDE, Math.max(NARROW, to - all[0]?.at || 0));
-    const x = (at) => width - ((to - at) / wide) * width;
+    const x = (at) => width - ((to - at) / wide) * (width - LEFT);
     const y = (v) => TOP + (1 - v / most) * (HEIGHT - TOP - BOTTOM);
     const last = all.at(-1);
     const present = last ? c.lines.map((l) => `${rate(l.of(last))} ${l.name}`) : [];
@@ -108,9 +109,9 @@ export class Curves {
       all.length < 2 ? h('p', { class: 'none' }, 'The relay has just started. The curve begins in twenty seconds.')
         : s('svg', { class: 'curve history', viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: 'img',
           'aria-label': `${c.title} in the last ${span(wide / 1000)}, at most ${rate(most)}; now ${present.join(', ')}` },
-        [0, 1].map((part) => s('line', { class: 'grid', x1: 0, x2: width, y1: y(part * most), y2: y(part * most) })),
-        s('text', { x: 0, y: HEIGHT - 5 }, `${span(wide / 1000)} ago`), s('text', { x: width, y: HEIGHT - 5, 'text-anchor': 'end' }, 'now'),
+        [0, 1].map((part) => s('line', { class: 'grid', x1: LEFT, x2: width, y1: y(part * most), y2: y(part * most) })),
+        s('text', { x: LEFT, y: HEIGHT - 5 }, `${span(wide / 1000)} ago`), s('text', { x: width, y: HEIGHT - 5, 'text-anchor': 'end' }, 'now'),
         c.lines.map((l) => s('path', { class: l.class, d: path(l) })),
-        s('text', { class: 'most', x: 0, y: TOP + 12 }, rate(most))));
+        s('text', { x: LEFT - 6, y: TOP + 4, 'text-anchor': 'end' }, rate(most))));
   }
 }
