@@ -38,6 +38,8 @@ type load struct {
 	// Asks replaces the names that clients subscribe to. The clients of a key take blocks of Names, and
 	// the first client takes this block.
 	Asks *int
+	// Turns: the clusters change in turn, at a linear cache. Otherwise always the first one changes.
+	Turns bool
 	// Stamped load assignments change one after the other (see feed).
 	Stamped bool
 	// From is the number of the first client.
@@ -112,6 +114,14 @@ func clusterName(i int) string { return fmt.Sprintf("cluster-%06d", i) }
 type resource struct {
 	name string
 	proto.Message
+}
+
+// changed is the cluster that changes in generation n.
+func (l load) changed(n int) int {
+	if l.Turns {
+		return n % l.count()
+	}
+	return 0
 }
 
 // resources are the origin's resources in generation n. From one generation to the next the first

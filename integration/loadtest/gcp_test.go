@@ -88,11 +88,11 @@ func newLinear(t testing.TB, l load) (cache.Cache, prepare) {
 	return mux, func(n int) func() {
 		changed := make([]types.Resource, len(caches))
 		for i := range changed {
-			changed[i] = l.own(l.resource(0, n).Message, i)
+			changed[i] = l.own(l.resource(l.changed(n), n).Message, i)
 		}
 		return func() {
 			for i, c := range caches {
-				if err := c.UpdateResource(clusterName(0), changed[i]); err != nil {
+				if err := c.UpdateResource(clusterName(l.changed(n)), changed[i]); err != nil {
 					t.Error(err)
 				}
 			}

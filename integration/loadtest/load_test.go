@@ -50,11 +50,14 @@ var loadCases = []loadCase{
 	{"tls-10k", load{Clients: 2000, Bytes: 10_000, TLS: true}, 1, measureRounds},
 	{"tls-100k", load{Clients: 2000, Bytes: 100_000, TLS: true}, 1, measureRounds},
 	{"allocs", load{Clients: 2000, Bytes: 10_000}, 1, measureAllocs},
+	{"held", load{Clients: 8000, Bytes: 400}, 1, measureHeld},
 	{"eds-alike", eds(1000), 1, measureRounds},
 	{"eds-apart", eds(1000).apart(), 1, measureRounds},
 	{"eds-delta-alike", eds(1000).delta(), 1, measureRounds},
 	{"eds-delta-apart", eds(1000).apart().delta(), 1, measureRounds},
 	{"eds-unwanted", eds(10_000).delta(), 1, measureUnwanted},
+	{"eds-disjoint", disjoint(2000), 1, measureBystanders},
+	{"delta-owed", load{Clients: 50, Slow: 200, Bytes: 500, Delta: true, Clusters: 2000, Turns: true, Every: 30 * time.Millisecond}, 1, measureBystanders},
 	{"keys-1", load{Clients: 2000, Bytes: 10_000, Keys: 1}, 1, measureRounds},
 	{"keys-10", load{Clients: 2000, Bytes: 10_000, Keys: 10}, 1, measureRounds},
 	{"keys-1000", load{Clients: 2000, Bytes: 10_000, Keys: 1000}, 1, measureRounds},
@@ -66,9 +69,9 @@ var loadCases = []loadCase{
 	{"slow-1m", load{Clients: 1000, Slow: 1000, Bytes: 1_000_000, Changes: 20, Every: 2 * time.Second}, 1, measureSlow},
 	{"store", load{Clients: 20, Bytes: 500, Delta: true, Clusters: 20_000, Changes: 120, Every: time.Second}, 1, measureStore},
 	{"names", load{Clients: 1, Bytes: 200, Delta: true, Clusters: 20_000, Names: 20_000}, 1, measureNames},
-	{"cold-1k", cold(1000), 1, measureColdStart},
-	{"cold-2k", cold(2000), 1, measureColdStart},
-	{"cold-4k", cold(4000), 1, measureColdStart},
+	{"cold-1k", disjoint(1000), 1, measureColdStart},
+	{"cold-2k", disjoint(2000), 1, measureColdStart},
+	{"cold-4k", disjoint(4000), 1, measureColdStart},
 	{"arrive", load{Clients: 5000, Bytes: 100_000}, 1, measureArrive},
 	{"arrive-1k", load{Clients: 5000, Bytes: 1000}, 1, measureArrive},
 	{"idle-10", idle(10), 1, measureIdle},
@@ -94,8 +97,8 @@ func eds(clients int) load {
 	return load{Clients: clients, Bytes: 1000, Clusters: 10_000, Names: 100}
 }
 
-// cold is the load of clients that subscribe to ten load assignments of their own.
-func cold(clients int) load {
+// disjoint is the load of clients that subscribe to ten load assignments of their own.
+func disjoint(clients int) load {
 	return load{Clients: clients, Bytes: 300, Clusters: 10 * clients, Names: 10, Asks: new(int)}
 }
 

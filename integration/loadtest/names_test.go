@@ -78,6 +78,17 @@ func (b *bench) receive(st discoveryv3.AggregatedDiscoveryService_DeltaAggregate
 	}
 }
 
+// linear starts the linear cache in a process of its own, or a relay with it as the origin.
+func (b *bench) linear(name string) (c, origin *contender) {
+	b.Helper()
+	origin = b.start(nameLinear, nil)
+	if c = origin; name == nameRelay {
+		c = b.start(nameRelay, xdstest.Config{"upstream.origins": xdstest.Origins(origin.addr)})
+		c.next = origin.next
+	}
+	return c, origin
+}
+
 // measureColdStart measures the time until the last of many clients that connect at once has its load
 // assignments. No two clients share a name, and the relay has requested none before. Its origin is
 // the linear cache in a process of its own, which the same clients then ask directly.
@@ -85,11 +96,7 @@ func measureColdStart(b *bench) {
 	for range b.rounds {
 		took := make(map[string]float64)
 		for _, name := range []string{nameLinear, nameRelay} {
-			origin := b.start(nameLinear, nil)
-			c := origin
-			if name == nameRelay {
-				c = b.start(nameRelay, xdstest.Config{"upstream.origins": xdstest.Origins(origin.addr)})
-			}
+			c, origin := b.linear(name)
 			w := c.join(crowdSettings{load: b.load, later: true})
 			used, ofOrigin := -c.settle(), -origin.settle()
 			begin := monotonic()

@@ -2,7 +2,11 @@
 
 package loadtest
 
-import "time"
+import (
+	"time"
+
+	"xdsrelay/internal/xdstest"
+)
 
 const (
 	// wanted is how many clients want the changed name, in the case of clients that do not.
@@ -52,6 +56,49 @@ func measureUnwanted(b *bench) {
 		for i, t := range turns {
 			b.print(names[i], value{net[i], "cpu-ns/change"}, value{net[i] - net[0], "more-ns/change"},
 				value{float64(t.cpu) / changes, "with-rest-ns/change"}, value{float64(t.late) / changes, "latency-ns"})
+		}
+	}
+}
+
+// measureBystanders measures what clients cost that do not get a change. Of disjoint clients, only the
+// first one wants the change. The slow clients want all changes, but owe an ACK.
+func measureBystanders(b *bench) {
+	var in, origins []*contender
+	for _, name := range []string{nameLinear, nameRelay} {
+		c, origin := b.linear(name)
+		l := b.load
+		if l.Slow == 0 {
+			c.load.Clients = 1
+			l.From, l.Clients = 1, l.Clients-1
+		} else {
+			l.Clients = l.Slow
+		}
+		others := c.join(crowdSettings{load: l})
+		c.connect()
+		if l.Slow > 0 {
+			others.acks.Store(0)
+		}
+		in, origins = append(in, c), append(origins, origin)
+	}
+	for i, rest := range b.resting(in...) {
+		b.print(in[i].name, value{rest, "rest-%core"})
+	}
+	for r := range warmups + b.rounds {
+		for i := range in {
+			c, origin := in[(i+r)%len(in)], origins[(i+r)%len(in)]
+			var took, p99 int64
+			used, ofOrigin := -c.settle(), -origin.settle()
+			for range b.changesPerTurn() {
+				at, got := c.change()
+				took, p99 = took+got.last-at, max(p99, got.p99-at)
+				xdstest.Pause(b, b.load.Every)
+			}
+			used, ofOrigin = used+c.settle(), ofOrigin+origin.settle()
+			changes := float64(b.changesPerTurn())
+			if r >= warmups {
+				b.print(c.name, value{float64(used) / changes, "cpu-ns/change"}, value{float64(ofOrigin) / changes, "origin-cpu-ns/change"},
+					value{float64(took) / changes, "latency-ns"}, value{float64(p99), "p99-ns"})
+			}
 		}
 	}
 }

@@ -99,8 +99,16 @@ func (s *scheduler) run(ctx context.Context) {
 	workers.Wait()
 }
 
+// yieldAfter is after how many streams a worker lets other goroutines run. grpc's writer takes a write
+// buffer for a small response, and lets others run before it writes. Without a pause of the workers,
+// each of thousands of connections would hold a buffer at the same time.
+const yieldAfter = 16
+
 func (s *scheduler) work(ctx context.Context, own int) {
-	for ctx.Err() == nil {
+	for n := 1; ctx.Err() == nil; n++ {
+		if n%yieldAfter == 0 {
+			runtime.Gosched()
+		}
 		st := s.take(own)
 		if st == nil {
 			// It is idle before it looks again, so that a push in between is

@@ -53,6 +53,16 @@ func TestP26_AliasTakesTheNameOfARemovedResource(t *testing.T) {
 		w.wild("-r/a")
 		w.want("-r/a")
 	})
+	t.Run("by the wildcard, and asked for since", func(t *testing.T) {
+		w := newSessionFixture(t, xds.VHostType, xds.Delta)
+		w.sub("*")
+		w.wild("r/a")
+		w.want("r/a")
+		w.ack()
+		w.wild("r/v|r/a", "-r/a")
+		w.sub("r/a")
+		w.want("r/v -r/a")
+	})
 	t.Run("ahead of an ACK", func(t *testing.T) {
 		w := newSessionFixture(t, xds.VHostType, xds.Delta)
 		w.named("r/a")

@@ -57,15 +57,15 @@ func (c comparison) see(name string, had *xds.Resource, was snapshot.Presence) (
 // resource's alias now. Or the client had the resource by an alias, and the alias is answered
 // without it.
 func see(to *snapshot.Snapshot, sub *snapshot.Subscription, name string, had *xds.Resource, was snapshot.Presence) (*xds.Resource, snapshot.Presence) {
+	has := was == snapshot.Present || was == snapshot.Expired
 	r, is := to.Look(sub, name)
-	switch {
-	case was != snapshot.Present && was != snapshot.Expired:
-	case is == snapshot.UnderOtherName:
-		return to.LookOwnName(sub, name)
-	case is == snapshot.Pending && len(had.AliasesAndGlob()) > 0 && to.IsRemoved(sub, had):
+	if has && is == snapshot.UnderOtherName {
+		r, is = to.LookOwnName(sub, name)
+	}
+	// The wildcard may have brought it, and removed it before the name was answered.
+	gone := was == snapshot.Present && sub.Wildcard && to != nil && to.Answered
+	if has && is == snapshot.Pending && (gone || len(had.AliasesAndGlob()) > 0 && to.IsRemoved(sub, had)) {
 		return nil, snapshot.Absent
-	case is == snapshot.Pending && was == snapshot.Present && sub.Wildcard && to != nil && to.Answered:
-		return nil, snapshot.Absent // the wildcard brought it, and removed it before the name was answered
 	}
 	return r, is
 }

@@ -203,7 +203,7 @@ func (s *Session) retained(to *snapshot.Snapshot) (retained map[string]*xds.Reso
 	}
 	if sub.Wildcard && !to.AnswersWildcard(sub) {
 		sentBy := s.delivered.sentBy(sub)
-		for _, name := range (comparison{s, to}).candidates() {
+		for _, name := range slices.AppendSeq((comparison{s, to}).candidates(), maps.Keys(s.delivered.sentBeforeACK)) {
 			if had, _ := s.delivered.look(sub, name); had != nil && (sentBy.Covers(name) || had.RequestedBy(sentBy.Names)) {
 				add(name)
 			}

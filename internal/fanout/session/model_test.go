@@ -119,6 +119,7 @@ type modelClient struct {
 	holds    map[string]aliased
 	sent     map[string]aliased    // since its names changed; nil if anything may be sent again
 	open     []map[string]*aliased // responses without an answer, oldest first; nil: removed
+	refused  map[string]bool       // names that it rejected, and accepted nothing of since
 	nacked   bool                  // any response
 	late     bool                  // its newest names count once it has answered everything (P12, P22)
 	log      []string
@@ -200,6 +201,9 @@ func (c *modelClient) answer(refuse bool) bool {
 	if c.late {
 		clear(c.sent)
 		c.late = len(c.open) > 0
+	}
+	for name := range items {
+		c.refused[name] = refuse
 	}
 	r := request{names: c.sessionFixture.list(c.list())}
 	if refuse {
@@ -382,13 +386,22 @@ func TestP26_Model(t *testing.T) {
 	}
 }
 
+// rapidTB reports the fixture's faults with the history that has them.
+type rapidTB struct {
+	testing.TB
+	c *modelClient
+}
+
+func (t rapidTB) Fatalf(format string, args ...any) { t.c.fail(format, args...) }
+
 func runModel(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild bool) {
 	o := &modelOrigin{has: map[string]aliased{}, told: map[string]aliased{}, absent: map[string]bool{}, wild: map[string]bool{}}
 	c := &modelClient{
 		sessionFixture: newSessionFixture(t, url, v), rt: rt, origin: o, wild: wild,
 		names: map[string]bool{}, dropped: map[string]bool{}, parted: map[string]bool{}, unwanted: map[string]bool{}, unsure: map[string]bool{},
-		holds: map[string]aliased{}, sent: map[string]aliased{},
+		refused: map[string]bool{}, holds: map[string]aliased{}, sent: map[string]aliased{},
 	}
+	c.T = rapidTB{t, c}
 	c.cut = rapid.SampledFrom([]int{0, 0, 1, 300}).Draw(rt, "the size of parts")
 	resources := []string{"n0", "n1", "n2", "xdstp://o/T/c/0", "xdstp://o/T/c/1"}
 	resource := rapid.SampledFrom(resources)
@@ -517,6 +530,8 @@ func (c *modelClient) compare(when string) {
 			continue // it was deleted, and SotW sent nothing (P31)
 		case !there && !c.wild && r.covers(c.dropped, n):
 			continue // unsubscribed while the response was in flight
+		case !there && !c.wild && !c.names[n] && c.refused[n]:
+			continue // it rejected that the resource left its alias, and got nothing of it since (P15)
 		}
 		holds[n] = r.content
 	}
