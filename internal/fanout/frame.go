@@ -120,9 +120,8 @@ func remainingTTLs(c *session.Content, now time.Time) (out []time.Duration) {
 	return out
 }
 
-// sharedFrame returns the frame of hash h that is equal, or else a new one. A new one is dropped
-// if another worker made an equal one meanwhile. equal is called under the set's lock; make is
-// not.
+// sharedFrame returns the frame of hash h that is equal, or else a new one. A new one is dropped if
+// another worker made an equal one meanwhile. equal is called under the set's lock; make is not.
 func sharedFrame(h uint64, equal func(*Frame) bool, make func() *Frame) *Frame {
 	set := &frames[h%uint64(len(frames))]
 	if f := set.Find(h, equal); f != nil {

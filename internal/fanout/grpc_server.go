@@ -46,22 +46,19 @@ func (s *Server) register(g *grpc.Server, service string, only xds.TypeURL, sotw
 	g.RegisterService(desc, s)
 }
 
-// maxResponse is how large a response may be, in bytes.
-const maxResponse = listener.MaxMessage
-
-// writeBuffer is grpc's write buffer of a connection, in bytes. A larger one is not faster. A
-// smaller one costs one more system call for each part of a large response.
-const writeBuffer = 128 << 10
-
-// maxHeaders bounds the headers of a call, in bytes. grpc's own bound is 16 MB.
-const maxHeaders = 64 << 10
-
-// idleConnection is how long a connection may have no stream.
-const idleConnection = 5 * time.Minute
-
-// ageGrace is how long a connection stays open after grpc told its client that the connection is
-// older than max_connection_age.
-const ageGrace = 5 * time.Second
+const (
+	maxResponse = listener.MaxMessage // of a response, in bytes
+	// writeBuffer is grpc's write buffer of a connection, in bytes. A larger one is not faster. A
+	// smaller one costs one more system call for each part of a large response.
+	writeBuffer = 128 << 10
+	// maxHeaders bounds the headers of a call, in bytes. grpc's own bound is 16 MB.
+	maxHeaders = 64 << 10
+	// idleConnection is how long a connection may have no stream.
+	idleConnection = 5 * time.Minute
+	// ageGrace is how long a connection stays open after grpc told its client that the connection
+	// is older than max_connection_age.
+	ageGrace = 5 * time.Second
+)
 
 // Listen wraps a listener of the server that is made with ServerOptions.
 func (s *Server) Listen(l net.Listener, p *listener.Policy) net.Listener {

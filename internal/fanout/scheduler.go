@@ -99,9 +99,8 @@ func (s *scheduler) run(ctx context.Context) {
 	workers.Wait()
 }
 
-// yieldAfter is after how many streams a worker lets other goroutines run. grpc's writer takes a write
-// buffer for a small response, and lets others run before it writes. Without a pause of the workers,
-// each of thousands of connections would hold a buffer at the same time.
+// yieldAfter is after how many streams a worker lets grpc's writers run. Otherwise each of thousands
+// of connections would hold a write buffer with a small response at the same time.
 const yieldAfter = 16
 
 func (s *scheduler) work(ctx context.Context, own int) {
@@ -121,10 +120,9 @@ func (s *scheduler) work(ctx context.Context, own int) {
 				}
 			}
 			s.idle.Add(-1)
-			if st == nil {
-				continue
-			}
 		}
-		st.work()
+		if st != nil {
+			st.work()
+		}
 	}
 }
