@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	certv1 "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -109,7 +111,7 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
-// decode checks each object. Those of cert-manager and of the Prometheus operator have no types here.
+// decode checks each object.
 func decode(t *testing.T, all objects) {
 	t.Helper()
 	for key := range all {
@@ -128,7 +130,12 @@ func decode(t *testing.T, all objects) {
 			get[networkingv1.NetworkPolicy](t, all, key)
 		case "HorizontalPodAutoscaler":
 			get[autoscalingv2.HorizontalPodAutoscaler](t, all, key)
-		case "Certificate", "ServiceMonitor", "PrometheusRule":
+		case "Certificate":
+			get[certv1.Certificate](t, all, key)
+		case "ServiceMonitor":
+			get[monitoringv1.ServiceMonitor](t, all, key)
+		case "PrometheusRule":
+			get[monitoringv1.PrometheusRule](t, all, key)
 		default:
 			t.Errorf("no type for %s", key)
 		}
@@ -181,6 +188,15 @@ func TestRefusedValues(t *testing.T) {
 		if err == nil || !strings.Contains(errors, c.want) {
 			t.Errorf("--set %s: got %v, %s; want %q", c.set, err, errors, c.want)
 		}
+	}
+}
+
+// OpenShift assigns the user and the group of a pod.
+func TestUserOfOpenShift(t *testing.T) {
+	all := split(t, render(t, "--values", profile("small"), "--set", "podSecurityContext.runAsUser=null,podSecurityContext.runAsGroup=null,podSecurityContext.fsGroup=null"))
+	of := get[appsv1.StatefulSet](t, all, "StatefulSet/relay").Spec.Template.Spec.SecurityContext
+	if of.RunAsUser != nil || of.RunAsGroup != nil || of.FSGroup != nil || of.RunAsNonRoot == nil {
+		t.Errorf("the security context is %v", of)
 	}
 }
 
