@@ -3,8 +3,11 @@
 #     make image
 #     docker run --rm -p 15010:15010 -v $PWD/relay.yaml:/etc/relay/relay.yaml:ro relay
 #
-# Without a mounted relay.yaml the relay serves the demo origin.
-FROM golang:1.26 AS build
+# Without a mounted relay.yaml the relay serves the demo origin. BUILDER and BASE name other images to
+# build from, such as those of a mirror.
+ARG BUILDER=golang:1.26
+ARG BASE=gcr.io/distroless/static:nonroot
+FROM ${BUILDER} AS build
 WORKDIR /src
 # Only go.mod and go.sum change the layer of the modules.
 COPY go.mod go.sum ./
@@ -13,7 +16,7 @@ COPY . .
 ARG VERSION=dev
 RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/relay ./cmd/relay \
  && cp -r config /out/config \
- && find /out/config -name '*.go' -delete \
+ && rm /out/config/*.go \
  && mkdir /out/store
 # The default address is on loopback, which clients outside the container cannot reach. This changes
 # the file, because RELAY_DOWNSTREAM_ADDRESS would also override a mounted file. The admin address
@@ -21,7 +24,7 @@ RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=${VERSION}"
 RUN sed -i 's/^  address: 127\.0\.0\.1:15010/  address: 0.0.0.0:15010/' /out/config/relay.yaml \
  && grep -q '^  address: 0\.0\.0\.0:15010' /out/config/relay.yaml
 
-FROM gcr.io/distroless/static:nonroot
+FROM ${BASE}
 COPY --from=build /out/relay /usr/local/bin/relay
 COPY --from=build /out/config /etc/relay
 # For store.path.

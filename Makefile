@@ -252,6 +252,28 @@ ENGINE   ?= docker
 image: ## build the container image relay:latest, with docker or ENGINE=podman
 	$(ENGINE) build --build-arg VERSION=$(VERSION) -t relay:$(VERSION) -t relay:latest .
 
+# cyclonedx-gomod is pinned in tools/sbom/go.mod. Everything but the image needs Go only, so the image
+# comes last.
+PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
+RELEASE    = bin/release/$(VERSION)
+
+.PHONY: release
+release: ## write VERSION=v0.1.0 to bin/release: binaries, SBOMs, chart, checksums and notes; and build its image
+	@mkdir -p $(RELEASE) && rm -f $(RELEASE)/*
+	@$(MAKE) -s notes VERSION=$(VERSION) > $(RELEASE)/notes.md
+	@for p in $(PLATFORMS); do \
+	  file=$(RELEASE)/relay-$(VERSION)-$${p%/*}-$${p#*/}; echo $$file; \
+	  CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $$file ./cmd/relay && \
+	  $(GO) tool -modfile=tools/sbom/go.mod cyclonedx-gomod bin -json -version $(VERSION) -output $$file.sbom.json $$file 2>/dev/null || exit 1; \
+	done
+	$(GO) tool -modfile=tools/helm/go.mod helm package deploy/helm/xdsrelay --version $(VERSION:v%=%) --app-version $(VERSION) --destination $(RELEASE)
+	cd $(RELEASE) && { command -v sha256sum >/dev/null && sha256sum *-* || shasum -a 256 *-*; } > SHA256SUMS
+	$(MAKE) image VERSION=$(VERSION) ENGINE=$(ENGINE)
+
+.PHONY: notes
+notes: ## print what CHANGELOG.md says about VERSION=v0.1.0
+	@awk -v v=$(VERSION) '/^## / {p = $$2 == v; n += p; next} p; END {if (!n) {print "make notes: CHANGELOG.md has no section " v > "/dev/stderr"; exit 1}}' CHANGELOG.md
+
 .PHONY: clean
 clean: ## remove bin and .cache
 	rm -rf bin .cache

@@ -68,3 +68,24 @@ func TestSystemdUnit(t *testing.T) {
 		}
 	}
 }
+
+// The notes of a release are the section of its version in CHANGELOG.md.
+func TestReleaseNotes(t *testing.T) {
+	t.Parallel()
+	notes := func(version string) (string, error) {
+		out, err := exec.Command("make", "-s", "-C", "..", "notes", "VERSION="+version).CombinedOutput()
+		return strings.TrimSpace(string(out)), err
+	}
+	changelog, err := os.ReadFile("../CHANGELOG.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(changelog), "\n## Unreleased\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	if out, err := notes("Unreleased"); err != nil || out != strings.TrimSpace(section) {
+		t.Errorf("%v: %s", err, out)
+	}
+	if out, err := notes("v0.0.0"); err == nil || !strings.Contains(out, "CHANGELOG.md has no section v0.0.0") {
+		t.Errorf("without a section: %v, %s", err, out)
+	}
+}

@@ -72,7 +72,7 @@ func TestLinksReachTheirTargets(t *testing.T) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && path != ".." && strings.HasPrefix(d.Name(), "."):
+		case d.IsDir() && (path == "../bin" || path != ".." && strings.HasPrefix(d.Name(), ".")):
 			return fs.SkipDir
 		case filepath.Ext(path) != ".md":
 			return nil
