@@ -105,30 +105,34 @@ func (w *clusterFixture) mustHold(when string, clients ...*watcher) {
 	}
 }
 
-// The owner's stream to the origin breaks in the middle of a wildcard's answer, again and again. What the
-// owner has of it is not given to followers, who would take it for all.
+// The owner restarts, and its stream to the origin breaks in the middle of a wildcard's answer, again and
+// again. What the owner has of it is not given to followers, which would take it for all.
 func TestCluster_AnswerBreaks(t *testing.T) {
 	inCluster(t, xds.Delta, 3, 1, func(w *clusterFixture) {
-		for i := range 30 {
+		for i := range 100 {
 			w.put(cds, fmt.Sprint("p", i))
 		}
 		w.rest("start")
 		ranked := w.ranked("a")
 		for _, r := range ranked[1:] {
 			for _, v := range []xds.Variant{xds.Delta, xds.SotW} {
-				w.clientOf(r, "a", v, wild(types...))
+				w.clientOf(r, "a", v, wild(cds))
 			}
 		}
 		w.rest("clients")
 		w.event(func() {
 			w.mu.Lock()
-			w.breaks = time.Second
+			w.breaks = 100 * time.Millisecond
 			w.mu.Unlock()
-			w.kill(ranked[0])
-			for range 20 {
-				sleepInBubble(1700 * time.Millisecond)
-				w.o.cut()
-			}
+			both(func() {
+				w.restarted(ranked[0])
+				w.restarted(ranked[2]) // its clients resume, and it holds only what the owner gives it
+			}, func() {
+				for range 50 {
+					sleepInBubble(400 * time.Millisecond)
+					w.o.cut()
+				}
+			})()
 			w.mu.Lock()
 			w.breaks = 0
 			w.mu.Unlock()
