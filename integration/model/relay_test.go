@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 // Times of the relay under test, in the bubble's time.
 const (
 	ackTimeout = 15 * time.Second
-	linger     = 3 * time.Second
+	linger     = 3137 * time.Millisecond // no multiple of other times: in a bubble both would end in the same instant
 
 	removalDelay = 5 * time.Second
 )
