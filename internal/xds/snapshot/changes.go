@@ -23,6 +23,9 @@ const (
 	maxLogGens  = 1024
 )
 
+// maxCompared bounds the names that Generations looks at in vain.
+const maxCompared = 256
+
 // appendToLog adds c to the log and limits the log. Snapshots share the log's array, so a shorter
 // log gets a new array.
 func (b *Builder) appendToLog(c change) {
@@ -126,18 +129,24 @@ func (s *Snapshot) Renewed(from *Snapshot, sub *Subscription) []string {
 
 // Generations returns how many snapshots after from, up to and including to, changed anything that
 // sub covers. It returns 1 if that is not known: from is nil, not older, of another lineage, or
-// older than the log.
+// older than the log. From the newest change on, it looks at maxCompared names that sub does not
+// cover, and leaves out what is older. Otherwise each of thousands of clients with names of their
+// own would pay for all names that changed.
 func Generations(from, to *Snapshot, sub *Subscription) int {
 	if from == nil || from.Lineage != to.Lineage || from.Gen >= to.Gen || len(to.log) == 0 || to.log[0].gen > from.Gen+1 {
 		return 1
 	}
-	n := 0
+	n, left := 0, maxCompared
 	for _, c := range slices.Backward(to.log) {
-		if c.gen <= from.Gen {
+		if c.gen <= from.Gen || left == 0 {
 			break
 		}
-		if slices.ContainsFunc(c.names, func(n string) bool { return covers(from, to, sub, n) }) {
+		names := c.names[:min(len(c.names), left)]
+		if i := slices.IndexFunc(names, func(n string) bool { return covers(from, to, sub, n) }); i >= 0 {
 			n++
+			left -= i
+		} else {
+			left -= len(names)
 		}
 	}
 	return n

@@ -188,11 +188,19 @@ func TestGenerations(t *testing.T) {
 		t.Fatal("the log has a change with all names")
 	}
 
+	// A client pays for a bounded number of names that others want.
+	b = NewBuilder(xds.TypeOf(xds.EndpointType))
+	many := []*Snapshot{next(b, nil, all...)}
+	many = append(many, next(b, many[0], "0"))
+	many = append(many, next(b, many[1], all[1:1+maxCompared]...))
+
 	for what, c := range map[string]struct {
 		from, to *Snapshot
 		sub      *Subscription
 		want     int
 	}{
+		"behind many other names":       {many[0], many[2], namesSub("0"), 0},
+		"behind fewer":                  {many[0], many[1], namesSub("0"), 1},
 		"all changes":                   {short[0], short[4], wildcardSub(), 4},
 		"the last change":               {short[3], short[4], wildcardSub(), 1},
 		"changes of a name":             {short[0], short[4], namesSub("a"), 3},
