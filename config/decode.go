@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
+
+	"xdsrelay/internal/spelling"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -186,7 +188,7 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, key string, top bool) {
 			continue
 		}
 		if !ok {
-			near := Nearest(name, fields)
+			near := spelling.Nearest(name, maps.Keys(fields))
 			if near == "" {
 				d.fault(k, sub, "unknown key")
 				continue
@@ -371,42 +373,4 @@ func kindOf(n *yaml.Node) string {
 	default:
 		return fmt.Sprintf("%q", n.Value)
 	}
-}
-
-// Nearest returns the known name within two edits of name, or "".
-func Nearest(name string, known map[string]int) string {
-	best, at := 3, ""
-	for k := range known {
-		if n := edits(name, k); n < best || n == best && at != "" && k < at {
-			best, at = n, k
-		}
-	}
-	if best >= len(name) {
-		return ""
-	}
-	return at
-}
-
-// edits is the Levenshtein distance. Names over 64 bytes are not compared, because no key is that
-// long.
-func edits(a, b string) int {
-	if len(a) > 64 || len(b) > 64 {
-		return 64
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		prev := slices.Clone(row)
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			row[j+1] = min(prev[j]+cost, prev[j+1]+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -1,10 +1,13 @@
 package config
 
 import (
+	"maps"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
+
+	"xdsrelay/internal/spelling"
 )
 
 // kubernetes matches variables that Kubernetes sets for each service: RELAY_PORT for a service
@@ -24,7 +27,7 @@ func UnknownEnv() (out Faults) {
 			continue
 		}
 		f := Fault{Pos: Pos{File: name}, Reason: "unknown variable, ignored"}
-		if near := Nearest(name, known); near != "" {
+		if near := spelling.Nearest(name, maps.Keys(known)); near != "" {
 			f.Reason += "; did you mean " + near + "?"
 		}
 		out = append(out, f)

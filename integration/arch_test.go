@@ -42,7 +42,8 @@ var layers = map[string]place{
 	"internal/anytypes":     {nil, "it only links messages"},
 	"internal/buffers":      {nil, "a buffer pool does not depend on the content of buffers"},
 	"internal/filewatch":    {nil, "it reports that files changed, and reads none"},
-	"internal/expr":         {[]string{"internal/xds"}, "expressions see nodes, peers and types, not their callers"},
+	"internal/spelling":     {nil, "it compares names, whatever they name"},
+	"internal/expr":         {[]string{"internal/xds", "internal/spelling"}, "expressions see nodes, peers and types, not their callers"},
 	"internal/telemetry":    {[]string{"internal/xds"}, "every package counts: whatever it imported, every package would import"},
 	"internal/telemetry/tlsfiles": {
 		[]string{"internal/telemetry", "internal/filewatch"},
@@ -56,7 +57,7 @@ var layers = map[string]place{
 	},
 	"internal/telemetry/tracing/otlptest": {nil, "it receives spans of any program"},
 	"internal/telemetry/tlsfiles/tlstest": {nil, "it signs certificates for the tests of all layers"},
-	"config":                              {nil, "the file's structs are read by validate and by tools that run nothing of the relay"},
+	"config":                              {[]string{"internal/spelling"}, "the file's structs are read by validate and by tools that run nothing of the relay"},
 
 	// Layer 1. Packages of the layer do not import each other; the orchestrator joins them.
 	"internal/aggregator": {
@@ -251,7 +252,7 @@ var layers = map[string]place{
 	},
 
 	"cmd/relay": {
-		[]string{"internal/xds", "internal/xds/snapshot", "internal/anytypes", "internal/expr", "internal/telemetry", "internal/telemetry/logsample", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/filewatch", "config",
+		[]string{"internal/xds", "internal/xds/snapshot", "internal/anytypes", "internal/expr", "internal/telemetry", "internal/telemetry/logsample", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/filewatch", "internal/spelling", "config",
 			"internal/aggregator", "internal/upstream", "internal/upstream/connections", "internal/upstream/filesource", "internal/upstream/timing", "internal/fanout", "internal/fanout/inspect", "internal/fanout/tokens", "internal/fanout/listener", "internal/fanout/refusal", "internal/store", "internal/cluster", "internal/ownership", "internal/orchestrator",
 			"internal/admin", "internal/admin/compare", "internal/admin/keystatus", "internal/admin/memberread", "internal/admin/rulestatus", "internal/admin/sources", "internal/admin/grpcadmin", "internal/admin/jsonyaml", "internal/admin/overview", "internal/fleet"},
 		"a command imports no other and no test",

@@ -191,7 +191,7 @@ DIR/url.yaml:5: downstream.tokens.jwks_token_file: DIR/rules.yaml: must have one
 		}
 	}
 	if code, out, _ := runRelay("validate", "--config", filepath.Join(dir, "who.yaml")); code != 1 ||
-		!strings.Contains(out, "who.yaml:2: downstream.identity: undefined field 'idd' (column 28)\n") {
+		!strings.Contains(out, "who.yaml:2: downstream.identity: undefined field 'idd'; did you mean id? (column 28)\n") {
 		t.Errorf("%d %s", code, out)
 	}
 	if code, out, errs := runRelay("validate", "--config", filepath.Join(dir, "absent.yaml")); code != 1 || out != "" || !strings.HasPrefix(errs, "relay: configuration: open ") {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"strings"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/spelling"
 )
 
 func main() {
@@ -99,7 +101,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	if errors.As(err, &unknown) {
 		known := map[string]int{}
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { known[f.Name] = 0 })
-		if near := config.Nearest(unknown.GetSpecifiedName(), known); near != "" {
+		if near := spelling.Nearest(unknown.GetSpecifiedName(), maps.Keys(known)); near != "" {
 			return usageErrorf("%w; did you mean --%s?", err, near)
 		}
 	}

@@ -86,7 +86,7 @@ admin: {token_file: none}
 	want := []string{
 		"2: downstream.long_pol: unknown key; did you mean long_poll? (column 3)",
 		`3: downstream.ack_timeout: must be a duration such as 30s, but is "soon" (column 16)`,
-		"4: downstream.identity: undefined field 'nope' (column 17)",
+		"4: downstream.identity: undefined field 'nope'; did you mean zone? (column 17)",
 		"5: downstream.tls.cert_file: open DIR/none: no such file or directory (column 20)",
 		"5: downstream.tls.key_file: open DIR/none: no such file or directory (column 36)",
 		"7: upstream.origins[0].address: must be host:port, or begin with one of dns: passthrough: unix: unix-abstract:, but begins with http: (column 23)",

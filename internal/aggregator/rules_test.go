@@ -405,9 +405,9 @@ func TestFaultsPointIntoTheFile(t *testing.T) {
 `)
 	_, err := Compile(cfg)
 	want := []string{
-		file + ":5:18: aggregation.rules[0].match: undefined field 'clutser'",
+		file + ":5:18: aggregation.rules[0].match: undefined field 'clutser'; did you mean cluster?",
 		file + `:6:20: aggregation.rules[0].types[1]: "XDS" is not a resource type; must be a type URL, or one of CDS EDS LDS SRDS RDS VHDS SDS RTDS ECDS`,
-		file + ":10:11: aggregation.rules[1].match: undeclared reference to 'nope'",
+		file + ":10:11: aggregation.rules[1].match: undeclared reference to 'nope'; did you mean node?",
 		file + ":11:36: aggregation.rules[1].key[1]: found no matching overload for '_+_' applied to '(string, int)'",
 		file + ":12:12: aggregation.rules[2].key[0]: must give string, but gives envoy.config.core.v3.Locality",
 	}

@@ -3,10 +3,13 @@ package expr
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"regexp"
 	"slices"
 	"strings"
+
+	"xdsrelay/internal/spelling"
 
 	"cel.dev/cel-go/cel"
 	celast "cel.dev/cel-go/common/ast"
@@ -61,7 +64,7 @@ func compile(newEnv func() (*cel.Env, error), text string, want *cel.Type) (*pro
 		e := &Error{Text: text}
 		for _, is := range issues.Errors() {
 			e.Issues = append(e.Issues, Issue{
-				Line: max(1, is.Location.Line()), Column: max(0, is.Location.Column()) + 1, Message: plainly(is.Message, text),
+				Line: max(1, is.Location.Line()), Column: max(0, is.Location.Column()) + 1, Message: plainly(env, is.Message, text),
 			})
 		}
 		return nil, e
@@ -88,11 +91,19 @@ func compile(newEnv func() (*cel.Env, error), text string, want *cel.Type) (*pro
 // hasOfIndex matches has(m["a/b"]).
 var hasOfIndex = regexp.MustCompile(`\bhas\(\s*([^()]*?)\[\s*("[^"]*"|'[^']*')\s*\]\s*\)`)
 
+// CEL's errors of the commonest mistakes.
+var (
+	noValue    = regexp.MustCompile(`^Syntax error: (?:mismatched|extraneous) input '(.+)' expecting \{'\[', `)
+	noOperator = regexp.MustCompile(`^Syntax error: (?:mismatched|extraneous) input '(.+)' expecting <EOF>`)
+	noField    = regexp.MustCompile(`^undefined field '(.+)'$`)
+	noName     = regexp.MustCompile(`^undeclared reference to '([^']+)'`)
+)
+
 // word matches an expression that is a name, and probably meant as a text: canary, eu-1.
 var word = regexp.MustCompile(`^\s*[A-Za-z_][\w-]*\s*$`)
 
 // plainly says what to write instead, for an error of CEL that does not.
-func plainly(message, text string) string {
+func plainly(env *cel.Env, message, text string) string {
 	message = strings.TrimSuffix(message, " (in container 'envoy.config.core.v3')")
 	if strings.HasPrefix(message, "undeclared reference to") && word.MatchString(text) {
 		name := strings.TrimSpace(text)
@@ -100,6 +111,32 @@ func plainly(message, text string) string {
 			return message + "; the field is node." + name
 		}
 		return fmt.Sprintf(`%s; a text has quotes of its own: "'%s'"`, message, name)
+	}
+	if m := noValue.FindStringSubmatch(message); m != nil {
+		return "Syntax error: a value is missing before " + strings.ReplaceAll(m[1], "<EOF>", "the end")
+	}
+	if m := noOperator.FindStringSubmatch(message); m != nil {
+		return "Syntax error: an operator such as && is missing before " + m[1]
+	}
+	if strings.HasPrefix(message, "Syntax error: token recognition error at: '=") {
+		return "Syntax error: write == to compare"
+	}
+	var known []string
+	m := noField.FindStringSubmatch(message)
+	if m != nil {
+		for _, in := range []string{nodeType.TypeName(), "envoy.config.core.v3.Locality", peerType.TypeName()} {
+			names, _ := env.CELTypeProvider().FindStructFieldNames(in)
+			known = append(known, names...)
+		}
+	} else if m = noName.FindStringSubmatch(message); m != nil {
+		known = append(slices.Collect(maps.Keys(env.Functions())), varNode, varType, varPeer)
+		message = m[0]
+	}
+	if m != nil {
+		if near := spelling.Nearest(m[1], slices.Values(known)); near != "" {
+			message += "; did you mean " + near + "?"
+		}
+		return message
 	}
 	if !strings.HasPrefix(message, "invalid argument to has() macro") {
 		return message

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -24,7 +25,7 @@ func TestP56_OriginHasItsOwnSettings(t *testing.T) {
 		r.launch()
 		_, sink := r.stream(named(rds, "a"))
 		s := one.opens()
-		if md, _ := metadata.FromIncomingContext(s.Context()); s.v != xds.SotW || !slices.Equal(md.Get("x-key"), []string{"key"}) {
+		if md, _ := metadata.FromIncomingContext(s.Context()); s.v != xds.SotW || !slices.Equal(md.Get("x-key"), []string{"key"}) || !strings.HasPrefix(strings.Join(md.Get("user-agent"), ""), "xdsrelay grpc-go/") {
 			t.Errorf("variant %s, metadata %v", s.v, md)
 		}
 		s.done <- nil

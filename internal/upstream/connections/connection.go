@@ -71,6 +71,7 @@ func (o *Options) connection(balance string) (*Connection, error) {
 		grpc.WithDisableServiceConfig(), // the resolver's: the user configures the balance
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: o.KeepaliveTime, Timeout: o.KeepaliveTimeout}),
 		grpc.WithIdleTimeout(0),
+		grpc.WithUserAgent("xdsrelay"), // before grpc's own
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: o.DialEvery, Multiplier: 1, Jitter: 0.2, MaxDelay: o.DialEvery},
 			MinConnectTimeout: o.Timeout,
