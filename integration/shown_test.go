@@ -169,7 +169,7 @@ func (r *relay) commands(t testing.TB, out map[string]string, key, id, node stri
 		"nacks":      {admin, admin + " -o json", admin + " --diff", admin + " -o yaml --diff"},
 		"diff":       {admin + " " + id, admin + " -o json " + id},
 		"dump":       {admin + " --key " + key, admin + " -o json --key " + key},
-		"wait":       {admin + " --type CDS --version 1 --timeout 20ms --every 10ms --key " + key},
+		"wait":       {admin + " --type CDS --version 1 --timeout 1s --every 100ms --key " + key},
 		"reload":     {admin},
 		"simulate":   {" --for 20ms --clients 1 --relay " + r.Address},
 		"health":     {admin},
