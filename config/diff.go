@@ -33,15 +33,6 @@ func Diff(a, b *Config) []string {
 	return out
 }
 
-// Keys returns all keys of the file that are not sections, in its order.
-func Keys() []string {
-	var out []string
-	for _, l := range leaves() {
-		out = append(out, l.key)
-	}
-	return out
-}
-
 // Files returns the files that the configuration names, without repetitions.
 func (c *Config) Files() []string {
 	var out []string

@@ -102,55 +102,6 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// streams_per_second: streams over the limit are refused, later ones are accepted.
-func TestAdmissionRate(t *testing.T) {
-	t.Parallel()
-	for _, v := range variants {
-		t.Run(v.String(), func(t *testing.T) {
-			t.Parallel()
-			const rate, burst = 4, 60
-			o := origin(t, xdstest.Linear)
-			o.Put("edge", xdstest.Web(1)...)
-			r := serve(t, o.Address, xdstest.Config{"downstream.limits.streams_per_second": rate})
-			early := client(t, r.Address, fleet.ClientConfig{Node: node("early", "edge"), Variant: v, Behaviour: fleet.Envoy, NoReconnect: true})
-			waitFor(t, early, "what the origin has", hasAll(xdstest.Web(1)...))
-
-			conn := xdstest.Dial(t, r.Address, nil)
-			var wait sync.WaitGroup
-			var mu sync.Mutex
-			admitted, turnedAway := 0, 0
-			for range burst {
-				s := xdstest.OpenStreamOn(t, conn, methods[v])
-				wait.Go(func() {
-					s.Ask(node("burst", "edge"), resource.ClusterType)
-					_, err := s.Receive()
-					mu.Lock()
-					defer mu.Unlock()
-					switch {
-					case err == nil:
-						admitted++
-					case status.Code(err) == codes.Unavailable:
-						turnedAway++
-					default:
-						t.Errorf("ended with %v", err)
-					}
-				})
-			}
-			wait.Wait()
-			if admitted == 0 || turnedAway == 0 {
-				t.Errorf("%d were accepted, and %d refused", admitted, turnedAway)
-			}
-			if n := r.Metric("refused_total", "reason", "streams_per_second"); n != float64(turnedAway) {
-				t.Errorf("%v were counted, of %d", n, turnedAway)
-			}
-			late := client(t, r.Address, fleet.ClientConfig{Node: node("late", "edge"), Variant: v, Behaviour: fleet.Envoy})
-			o.Put("edge", xdstest.Web(2)...)
-			waitAll(t, []*fleet.Client{early, late}, "what the origin has", hasAll(xdstest.Web(2)...))
-			oneStream(t, early)
-		})
-	}
-}
-
 // max_connection_age: grpc closes older connections, each at its own time. Clients reconnect, lose
 // nothing, and do not receive again what they have.
 func TestOldConnectionsAreClosed(t *testing.T) {

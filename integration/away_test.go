@@ -19,54 +19,6 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// An origin that accepts streams and sends nothing is counted and shown. It is logged once, until
-// its first response.
-func TestP53_SilentOriginIsShown(t *testing.T) {
-	t.Parallel()
-	for _, v := range variants {
-		t.Run(v.String(), func(t *testing.T) {
-			t.Parallel()
-			f := xdstest.StartScriptedOrigin(t)
-			r := serve(t, f.Address, xdstest.Config{"upstream.variant": v.String(), "upstream.first_answer_timeout": "100ms"})
-			for _, cluster := range []string{"edge", "mesh"} {
-				client(t, r.Address, fleet.ClientConfig{Node: node("n", cluster), Variant: v, Behaviour: fleet.Raw, Subscribe: []fleet.Subscription{{Type: resource.ClusterType}}})
-			}
-			r.WaitMetric(2, "upstream_silent_streams", "origin", f.Address)
-			silent := func() (n int) {
-				for _, k := range r.keys() {
-					if k.Upstream.Silent != "" {
-						n++
-					}
-				}
-				return n
-			}
-			xdstest.Eventually(t, "/keys", xdstest.Holds(func() bool { return silent() == 2 }))
-			if body, err := r.Get("/origins"); err != nil || !strings.Contains(string(body), `"silent_since"`) || !strings.Contains(string(body), `"silent_streams": 2`) {
-				t.Errorf("/origins: %s, %v", body, err)
-			}
-			f.Respond(resource.ClusterType, "1", xdstest.Cluster("web", 1)) // on the newest of them
-			xdstest.Eventually(t, "one that speaks", xdstest.Holds(func() bool { return silent() == 1 && r.Metric("upstream_silent_streams") == 1 }))
-			if n := strings.Count(r.Log(), "origin is silent:"); n != 1 {
-				t.Errorf("told %d times", n)
-			}
-		})
-	}
-}
-
-// A relay may start before its origin. Its clients are refused so that they can fall back, and
-// receive resources once the origin is there.
-func TestP53_OriginComesLate(t *testing.T) {
-	t.Parallel()
-	o := origin(t, xdstest.Linear)
-	o.Stop()
-	o.Put("edge", xdstest.Web(1)...)
-	r := serve(t, o.Address, nil)
-	clients := envoys(t, r.Address, "edge")
-	waitAll(t, clients, "a refusal", func(c *fleet.Client) bool { return status.Code(errors.Unwrap(c.LastError())) == codes.Unavailable })
-	o.Start()
-	waitAll(t, clients, "what the origin has", hasAll(xdstest.Web(1)...))
-}
-
 // SIGTERM: no new streams are accepted. The open ones end one by one over the drain time, with a
 // status after which clients retry. The exit code is 0.
 func TestSigtermDrains(t *testing.T) {

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -107,43 +106,5 @@ func TestP53_FirstOriginIsAway(t *testing.T) {
 		r := serve(t, "", xdstest.Config{"upstream.variant": upstream, "upstream.origins": xdstest.Origins(xdstest.FreeAddress(t), second.Address)})
 		c := client(t, r.Address, fleet.ClientConfig{Node: node("n", "edge"), Variant: v, Behaviour: fleet.Envoy, NoReconnect: true})
 		waitFor(t, c, "what the second origin has", hasAll(xdstest.Web(1)...))
-	})
-}
-
-// P56: the second origin may be a directory.
-func TestP56_DirectoryAsNextOrigin(t *testing.T) {
-	t.Parallel()
-	eachCombination(t, func(t *testing.T, upstream string, v fleet.Variant) {
-		t.Parallel()
-		first := origin(t, xdstest.Linear)
-		first.Put("edge", xdstest.Cluster("a", 1), xdstest.Cluster("b", 1))
-		dir := t.TempDir()
-		text := fmt.Sprintf(`{"version_info": "f", "resources": [{"@type": %q, "name": "file"}]}`, resource.ClusterType)
-		if err := os.WriteFile(dir+"/clusters.json", []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		r := serve(t, "", xdstest.Config{"upstream.variant": upstream, "upstream.origins": xdstest.Origins(first.Address, "file:"+dir)})
-		c := client(t, r.Address, fleet.ClientConfig{Node: node("n", "edge"), Variant: v, Behaviour: fleet.Raw,
-			Subscribe: []fleet.Subscription{{Type: resource.ClusterType}}})
-		names := func(names ...string) func(c *fleet.Client) bool {
-			return func(c *fleet.Client) bool {
-				held := c.Resources(resource.ClusterType)
-				for _, n := range names {
-					if _, ok := held[n]; !ok {
-						return false
-					}
-				}
-				return len(held) == len(names)
-			}
-		}
-		waitFor(t, c, "what the first origin has", names("a", "b"))
-		first.Stop()
-		waitFor(t, c, "what the files say", names("file"))
-		first.Remove("edge", resource.ClusterType, "b")
-		first.Start()
-		waitFor(t, c, "what the first origin has by now", names("a"))
-		if n := c.Counters().Streams; n != 1 {
-			t.Errorf("%s needed %d streams", c, n)
-		}
 	})
 }

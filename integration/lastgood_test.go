@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,7 +10,6 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/internal/fleet"
-	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
 )
 
@@ -99,66 +97,4 @@ func TestP53_LastKnownGood(t *testing.T) {
 			}
 		}
 	})
-}
-
-// P66: a relay restarts and its origin accepts streams without answering. After
-// first_answer_timeout the relay serves what is stored, marked as stale. The origin's answer
-// replaces it on the same streams.
-func TestP66_StoredIsServedBesideASilentOrigin(t *testing.T) {
-	t.Parallel()
-	eachOrigin(t, func(t *testing.T, upstream, kind string) {
-		_, conf, had := storedBefore(t, upstream, kind)
-		conf["upstream.first_answer_timeout"] = "300ms"
-		silent := xdstest.StartScriptedOrigin(t)
-		r := serve(t, silent.Address, conf)
-		clients := envoys(t, r.Address, "edge")
-		waitAll(t, clients, "what is stored", hasAll(had...))
-		r.WaitMetric(4, "stale_types")
-		if id := identifier(t, r, fleet.SotW, "edge"); !strings.HasSuffix(id, " (last known good)") {
-			t.Errorf("identifier %q", id)
-		}
-		silent.Respond(resource.ClusterType, "2", xdstest.Cluster("web", 2))
-		waitAll(t, clients, "the origin's answer", hasAll(xdstest.Cluster("web", 2)))
-		if upstream == "sotw" {
-			waitAll(t, clients, "the deletion", hasNot(resource.ClusterType, "gone"))
-		}
-		for _, c := range clients {
-			if n := c.Counters().Streams; n != 1 {
-				t.Errorf("%s needed %d streams", c, n)
-			}
-		}
-		if log := r.Log(); !strings.Contains(log, "served from the last known good: the origin does not respond") || strings.Contains(log, "the relay has none of the requested resources") {
-			t.Error(log)
-		}
-	})
-}
-
-// Rejected resources are not stored. After a restart without an origin, clients receive what they
-// had accepted before.
-func TestP53_NACKedIsNotStored(t *testing.T) {
-	t.Parallel()
-	for _, v := range variants {
-		t.Run(v.String(), func(t *testing.T) {
-			t.Parallel()
-			dir := t.TempDir()
-			o := origin(t, xdstest.Linear)
-			o.Put("edge", xdstest.Cluster("c", 1))
-			conf := xdstest.Config{"store": map[string]any{"path": dir, "interval": "20ms"}}
-			first := serve(t, o.Address, conf)
-			c := client(t, first.Address, fleet.ClientConfig{Node: node("n", "edge"), Variant: v, Behaviour: fleet.Raw,
-				Subscribe: []fleet.Subscription{{Type: resource.ClusterType}}})
-			waitFor(t, c, "the first", has(xdstest.Cluster("c", 1)))
-			first.written(t, dir, 1)
-			c.SetNack(func(xds.TypeURL, []fleet.Resource) error { return os.ErrInvalid })
-			o.Put("edge", xdstest.Cluster("c", 2))
-			first.WaitMetric(1, "downstream_nacks_total", "type", "CDS")
-			first.Stop()
-			o.Stop()
-
-			r := serve(t, o.Address, conf)
-			late := client(t, r.Address, fleet.ClientConfig{Node: node("late", "edge"), Variant: v, Behaviour: fleet.Raw,
-				Subscribe: []fleet.Subscription{{Type: resource.ClusterType}}})
-			waitFor(t, late, "what was taken", has(xdstest.Cluster("c", 1)))
-		})
-	}
 }

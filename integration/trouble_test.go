@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
@@ -202,78 +201,5 @@ func TestP56_TroubledFirstOrigin(t *testing.T) {
 				oneStream(t, everyone...)
 			})
 		}
-	}
-}
-
-// P54, P56: an origin that answers each stream once and ends it has not failed, and the key does
-// not switch. Its streams are reopened, each after a jitter. Its answers count, and unanswered
-// resources stay held.
-func TestP54_FlappingOrigin(t *testing.T) {
-	t.Parallel()
-	for _, v := range variants {
-		t.Run(v.String(), func(t *testing.T) {
-			t.Parallel()
-			second := origin(t, xdstest.Linear)
-			w := newTroubled(t, v, false, xdstest.Config{"second": second.Address})
-			f := xdstest.StartScriptedOrigin(t)
-			f.AnswerOnce(func(stream int) proto.Message { return xdstest.Cluster("web", 100+stream) })
-			w.replaced(f.Address)
-			xdstest.Eventually(t, "a stream", xdstest.Holds(func() bool { return f.Streams() > 0 }))
-			began := time.Now()
-			// Three waits of up to a second each: the probability that they take less than 20 ms
-			// together is one in 750,000.
-			const flaps = 4
-			xdstest.Eventually(t, "streams", xdstest.Holds(func() bool { return f.Streams() >= flaps }))
-			if took := time.Since(began); took < 20*time.Millisecond {
-				t.Errorf("%d streams within %v", flaps, took)
-			}
-			late := w.come("late")
-			rest := hasAll(xdstest.Web(1)[1:]...)
-			everyone := append(late, w.clients...)
-			waitAll(t, everyone, "what it said, and what is held", func(c *fleet.Client) bool {
-				for n := flaps; n <= f.Streams(); n++ {
-					if has(xdstest.Cluster("web", 100+n))(c) {
-						return rest(c)
-					}
-				}
-				return false
-			})
-			if _, ever := second.Streams(); ever != 0 {
-				t.Errorf("the second origin had %d streams", ever)
-			}
-			w.good.Put("edge", xdstest.Web(2)...)
-			w.well()
-			waitAll(t, everyone, "what the origin has", hasAll(xdstest.Web(2)...))
-			oneStream(t, everyone...)
-		})
-	}
-}
-
-// P53, P56: an origin that sends a few bytes a second is reachable. The relay waits for it on the
-// same stream, and serves held resources.
-func TestP53_SlowOrigin(t *testing.T) {
-	t.Parallel()
-	for _, v := range variants {
-		t.Run(v.String(), func(t *testing.T) {
-			t.Parallel()
-			second := origin(t, xdstest.Linear)
-			w := newTroubled(t, v, false, xdstest.Config{"second": second.Address})
-			_, before := w.good.Streams()
-			w.wire.SetFault(xdstest.Fault{Rate: 100})
-			w.good.Put("edge", xdstest.Web(2)...)
-			xdstest.Eventually(t, "some bytes", xdstest.Holds(func() bool { _, n := w.wire.Counts(); return n >= 40 }))
-			late := w.come("late")
-			waitAll(t, late, "what is held", hasAll(xdstest.Web(1)[1:]...))
-			w.wire.SetFault(xdstest.Fault{})
-			everyone := append(late, w.clients...)
-			waitAll(t, everyone, "what came slowly", hasAll(xdstest.Web(2)...))
-			oneStream(t, everyone...)
-			if _, ever := w.good.Streams(); ever != before {
-				t.Errorf("the origin had %d streams, want %d", ever, before)
-			}
-			if _, ever := second.Streams(); ever != 0 {
-				t.Errorf("the second origin had %d streams", ever)
-			}
-		})
 	}
 }

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"maps"
+	"net/http"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -109,7 +110,9 @@ func TestUserAgentVersions(t *testing.T) {
 		waitFor(t, client(t, r.Address, fleet.ClientConfig{Node: envoyNode("envoy-"+v.String(), "edge"), Variant: v, Behaviour: fleet.Envoy}),
 			"what the origin has", hasAll(xdstest.Web(1)...))
 	}
-	newRESTEnvoy(t, r.rest(), protocols[0], envoyNode("envoy-rest", "edge")).wait("what the origin has", xdstest.Web(1)...)
+	if got := r.ask(http.DefaultClient, envoyNode("envoy-rest", "edge"), resource.ClusterType, ""); got.status != http.StatusOK {
+		t.Errorf("the poll was answered with %d", got.status)
+	}
 	call(t, r.Address, "greeter").reaches("blue")
 
 	type agent struct {

@@ -242,17 +242,6 @@ func (a *ads) want(responses ...string) {
 	a.log = nil
 }
 
-// has fails unless the client holds these resources of the type.
-func (a *ads) has(short string, names ...string) {
-	a.t.Helper()
-	synctest.Wait()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if got := slices.Sorted(maps.Keys(a.types[adsURL(short)].holds)); !slices.Equal(got, names) {
-		a.t.Fatalf("holds %v of %s, want %v", got, short, names)
-	}
-}
-
 func (a *ads) receive() {
 	for {
 		var url xds.TypeURL

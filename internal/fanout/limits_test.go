@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
@@ -264,16 +263,4 @@ func TestStreamsOfProxyAreNotRefused(t *testing.T) {
 func (r *serverFixture) eventually(ok func() bool) {
 	r.t.Helper()
 	xdstest.Eventually(r.t, "the state", xdstest.Holds(ok))
-}
-
-// inStep reports whether every client has answered all that it was sent.
-func (r *serverFixture) inStep() bool {
-	for _, c := range r.srv.Clients() {
-		for _, t := range c.Types {
-			if t.State != inspect.StateSynced {
-				return false
-			}
-		}
-	}
-	return true
 }

@@ -2,46 +2,9 @@ package session
 
 import (
 	"testing"
-	"time"
 
 	"xdsrelay/internal/xds"
 )
-
-// An error is an answer. Each client that asked for the name is sent it once, also a late one.
-// No other client is sent it (P39).
-func TestP39_ErrorsReachSubscribers(t *testing.T) {
-	each(t, xds.EndpointType, func(w *sessionFixture) {
-		w.sub("a", "b")
-		w.want("")
-		w.Fail(false, "a", "x")
-		w.want("!a")
-		w.ack("a", "b")
-		w.want("")
-		w.named("b")
-		w.want("b")
-		w.ack("a", "b")
-
-		w.joins()
-		w.sub("b")
-		w.want("b")
-		w.joins()
-		w.sub("a")
-		w.want("!a")
-		w.ack("a")
-		// Another error is news, and so is the resource.
-		w.Pass(time.Second)
-		w.Fail(false, "a")
-		w.want("!a")
-		w.ack("a")
-		w.named("a")
-		w.want("a")
-		w.ack("a")
-		w.want("")
-		w.joins()
-		w.sub("a")
-		w.want("a")
-	})
-}
 
 // A newly subscribed name is answered with its error at once (P39).
 func TestP39_NewlySubscribed(t *testing.T) {
@@ -159,31 +122,6 @@ func TestP39_ResourceThenError(t *testing.T) {
 			t.Error("the session is in step and holds names")
 		}
 	})
-}
-
-// NOT_FOUND is absence. In delta the name is in removed_resources as well. SotW cannot express
-// a removal, so it has the error (P25).
-func TestP25_NotFoundIsSent(t *testing.T) {
-	each(t, xds.EndpointType, func(w *sessionFixture) {
-		w.sub("a")
-		w.Fail(false, "-a")
-		if w.s.form.Variant == xds.Delta {
-			w.want("-a !a")
-		} else {
-			w.want("!a")
-		}
-		w.ack("a")
-		w.want("")
-		w.named("a")
-		w.want("a")
-	})
-	w := newSessionFixture(t, xds.ClusterType, xds.SotW)
-	w.named("b")
-	w.sub("a", "b")
-	w.want("b")
-	w.ack("a", "b")
-	w.Fail(false, "-a")
-	w.want("b !a")
 }
 
 // An error of the wildcard as a whole is sent to the clients that subscribe to it (P39).

@@ -11,100 +11,6 @@ import (
 
 const ttl = 30 * time.Second
 
-// Each client that has the resource is sent a heartbeat once. No other client is (P62).
-func TestP62_HeartbeatToClientsThatHaveIt(t *testing.T) {
-	each(t, xds.EndpointType, func(w *sessionFixture) {
-		w.timely()
-		w.Living(false, ttl, "a")
-		w.named("b", "-c")
-		w.sub("a", "b", "c")
-		want := "a b"
-		if w.s.form.Variant == xds.Delta {
-			want = "a b -c"
-		}
-		w.want(want)
-		w.ack("a", "b", "c")
-		w.Pass(10 * time.Second)
-		w.Heartbeat(false, "a")
-		w.want("~a")
-		w.want("") // unanswered
-		w.ack("a", "b", "c")
-		w.want("")
-		w.Pass(time.Second)
-		w.Heartbeat(false, "a")
-		w.want("~a")
-		w.ack("a", "b", "c")
-
-		w.joins(xds.FeatureTTL, xds.FeatureSupportsResourceInSotW)
-		w.sub("b")
-		w.want("b")
-		w.ack("b")
-		w.Heartbeat(false, "a")
-		w.want("")
-	})
-}
-
-// A heartbeat has the version that the client was given. In delta that is the resource's. In
-// SotW it is the version_info that the client acknowledged last, whatever the origin has now
-// (P62).
-func TestP62_HeartbeatAtTheVersionGiven(t *testing.T) {
-	each(t, xds.EndpointType, func(w *sessionFixture) {
-		w.timely()
-		w.Apply(snapshot.Update{Origin: "o", Version: "v1", Changed: []*xds.Resource{w.With("a", "", ttl), w.Resource("b")}})
-		w.sub("a")
-		w.want("a")
-		w.ack("a")
-		// Other names change, and the client is in step with them.
-		w.Apply(snapshot.Update{Origin: "o", Version: "v2", Changed: []*xds.Resource{w.Resource("b=2")}})
-		w.want("")
-		w.Pass(20 * time.Second)
-		w.Heartbeat(false, "a")
-		w.want("~a")
-		version, _ := w.wire()
-		if w.s.form.Variant == xds.SotW {
-			if version != "v1" {
-				t.Errorf("version_info %s", version)
-			}
-			w.wantWire(sent{"a", "v1", ttl, false, true})
-		} else {
-			w.wantWire(sent{"a", w.Cur.Resource("a").Version.String(), ttl, false, true})
-		}
-		w.ack("a")
-		if w.s.acked.version != "v2" {
-			t.Errorf("it counts as in step with %s", w.s.acked.version)
-		}
-		// The ACK of a heartbeat is one of that version.
-		w.Pass(time.Second)
-		w.Heartbeat(false, "a")
-		w.want("~a")
-		if version, _ := w.wire(); w.s.form.Variant == xds.SotW && version != "v1" {
-			t.Errorf("version_info %s", version)
-		}
-	})
-}
-
-// A full-state client is sent the whole set: it would delete the rest (P62, P30).
-func TestP62_FullStateResponseIsWhole(t *testing.T) {
-	for _, url := range []xds.TypeURL{xds.ClusterType, xds.RuntimeType} {
-		w := newSessionFixture(t, url, xds.SotW)
-		w.timely()
-		w.Living(true, ttl, "a")
-		w.wild("b")
-		w.sub("*")
-		w.want("a b")
-		w.ack("*")
-		w.Pass(10 * time.Second)
-		w.Heartbeat(true, "a")
-		w.want("a b")
-		w.wantWire(sent{"a", w.Cur.Version, ttl, true, true}, sent{"b", w.Cur.Version, 0, true, true})
-		if len(w.follow) > 0 {
-			t.Errorf("load assignments follow what did not change: %v", w.follow)
-		}
-		w.ack("*")
-		w.want("")
-	}
-}
-
 // A client without the features is sent neither TTLs nor heartbeats, and in SotW no Resource
 // wrappers. A TTL that appears or disappears is no change for it (P62).
 func TestP62_ClientsWithoutTheFeatures(t *testing.T) {
@@ -134,25 +40,6 @@ func TestP62_ClientsWithoutTheFeatures(t *testing.T) {
 			})
 		}
 	}
-}
-
-// gRPC reads wrapped resources, and rejects one without a body. It is sent the whole resource
-// again (P62).
-func TestP62_WrappedWithoutHeartbeats(t *testing.T) {
-	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
-	w.takes(xds.FeatureResourceInSotW)
-	w.Living(false, ttl, "a")
-	w.named("b")
-	w.sub("a", "b")
-	w.want("a b")
-	w.wantWire(sent{"a", w.Cur.Version, ttl, true, true}, sent{"b", w.Cur.Version, 0, true, true})
-	w.ack("a", "b")
-	w.Pass(10 * time.Second)
-	w.Heartbeat(false, "a")
-	w.want("a")
-	w.wantWire(sent{"a", w.Cur.Version, ttl, true, true})
-	w.ack("a", "b")
-	w.want("")
 }
 
 // A TTL that appears or disappears is a change. Another value of it is a heartbeat (P33).
@@ -357,34 +244,6 @@ func TestP62_TooLateForAHeartbeat(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	})
-}
-
-// The relay sends no removal when a resource expires. A client that counts the TTL drops it,
-// and any other client keeps it. When it returns it is new. A removal by the origin is sent
-// (P62).
-func TestP62_ExpiryRemovesNothing(t *testing.T) {
-	for _, features := range [][]string{nil, {xds.FeatureTTL, xds.FeatureSupportsResourceInSotW}} {
-		eachAnswer(t, xds.ClusterType, func(w *sessionFixture, wild bool) {
-			w.takes(features...)
-			w.Living(wild, ttl, "a", "b")
-			w.origin(wild, "c")
-			list := w.ask(wild, "a", "b", "c")
-			w.want("a b c")
-			w.ack(list...)
-			w.Pass(ttl)
-			w.want("")
-			w.lapse()
-			w.want("")
-			w.origin(wild, "a", "-b")
-			if w.s.form.Variant == xds.SotW {
-				w.want("a c")
-			} else {
-				w.want("a -b")
-			}
-			w.ack(list...)
-			w.want("")
-		})
-	}
 }
 
 // An expired name has no answer for a client that asks for it. A client that gives it up

@@ -5,76 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/types/known/anypb"
-
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
-
-func TestP64_DeltaWildcard(t *testing.T) {
-	r := newProtocolFixture(t, xds.Delta)
-	r.want(all(cds), all(eds))
-	r.sent("CDS", "EDS +[*]")
-	if r.want(named(cds, "a"), all(eds)) {
-		t.Error("the stream goes on with names after the wildcard")
-	}
-	r.set(named(cds, "a"))
-	r.connect()
-	r.sent("CDS +[a]")
-	if r.want(all(cds)) {
-		t.Error("a wildcard after names on one stream")
-	}
-}
-
-func TestP18_DeltaFaultsAreNACKedAndNothingIsLost(t *testing.T) {
-	other, _ := anypb.New(&anypb.Any{})
-	for name, bad := range map[string]resp{
-		"the same name twice": {Type: cds, Resources: clusters("b", "b")},
-		"changed and removed": {Type: cds, Resources: clusters("b"), Removed: []string{"b"}},
-		"another type":        {Type: cds, Resources: []res{{Name: "b", Any: other}}},
-		"nameless":            {Type: cds, Resources: []res{{Any: clusters("b")[0].Body(t, cds)}}},
-		"a type like it":      {Type: cds, Resources: []res{{Name: "b", Any: &anypb.Any{TypeUrl: string(cds) + "2"}}}},
-		"P28, a long name":    {Type: cds, Removed: []string{strings.Repeat("x", xds.MaxNameBytes+1)}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newProtocolFixture(t, xds.Delta)
-			r.want(all(cds))
-			r.sent("CDS")
-			r.respond(resp{Type: cds, Resources: clusters("a")})
-			r.sent("CDS nonce 1")
-			if v, _ := r.respond(bad); v.Accept {
-				t.Fatal("taken")
-			}
-			r.sent("CDS nonce 2 NACK")
-			r.holds(cds, "a")
-			r.respond(resp{Type: cds, Resources: clusters("d"), Removed: []string{"a"}})
-			r.sent("CDS nonce 3")
-			r.holds(cds, "d")
-		})
-	}
-}
-
-func TestP55_DeltaReconnect(t *testing.T) {
-	r := newProtocolFixture(t, xds.Delta)
-	r.want(named(eds, "a", "b", "c", "n"), all(cds))
-	r.sent("EDS +[a b c n]", "CDS")
-	r.respond(resp{Type: eds, Resources: []res{{Name: "a", Version: "1"}, {Name: "b", Version: "2"}, {Name: "c"}}})
-	r.respond(resp{Type: cds, Resources: clusters("x", "yy")})
-	r.sent("EDS nonce 1", "CDS nonce 2")
-
-	r.set(named(eds, "a", "c", "n"), all(cds)) // b is no longer wanted
-	r.connect()
-	// c has no version, but its removal must be reported. n was never held. a and x are the smallest.
-	r.sent("EDS +[a c n] a= c=", "CDS x= yy=vyy")
-	r.respond(resp{Type: eds, Removed: []string{"c"}})
-	r.is(eds, snapshot.Absent, "c")
-	r.is(eds, snapshot.Present, "a")
-	was := r.sink.Newest(cds)
-	r.respond(resp{Type: cds, Resources: clusters("x")}) // the answer is compared with the held content
-	if got := r.sink.Newest(cds); got != was {
-		t.Error("an equal answer made another snapshot")
-	}
-}
 
 // An origin of which nothing changed answers a request that lists all versions with silence. That
 // would look like an origin that does not work. So the smallest resource of each type has no
@@ -148,50 +81,6 @@ func TestP59_DeltaVersionsThatDoNotFitAreLeftOut(t *testing.T) {
 	if got := show(t, r.v, req.bytes()); !strings.Contains(got, " a= ") || strings.Count(got, "=")+req.VersionsLeftOut != 4 {
 		t.Errorf("%s and %d left out", got, req.VersionsLeftOut)
 	}
-}
-
-// Some origins choose the resources by the node of each request. So the node is in each one: first
-// request, ACK, NACK and change.
-func TestP58_NodeIsInEachRequest(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		for _, once := range []bool{false, true} {
-			r := newProtocolFixture(t, v)
-			r.nodeOnce = once
-			for range 2 {
-				r.connect()
-				r.want(named(rds, "a"), named(eds, "b"))
-				var requests []*Request
-				send := func() {
-					for q := r.next(); q != nil; q = r.next() {
-						requests = append(requests, q)
-					}
-				}
-				send()
-				r.respond(resp{Type: rds, Version: "1", Resources: clusters("a")})
-				send()
-				r.respond(resp{Type: rds, Version: "2", Resources: clusters("a", "a")})
-				send()
-				r.want(named(rds, "a", "c"), named(eds, "b"))
-				send()
-				if len(requests) < 5 {
-					t.Fatalf("%d requests", len(requests))
-				}
-				for i, q := range requests {
-					var scanned xds.Request
-					if err := scanned.Scan(v, q.bytes(), 10); err != nil {
-						t.Fatal(err)
-					}
-					want := "\x0a\x01n" // the key's, byte for byte
-					if once && i > 0 {
-						want = ""
-					}
-					if string(scanned.Node) != want {
-						t.Errorf("once per stream: %v: the node in request %d is %q", once, i, scanned.Node)
-					}
-				}
-			}
-		}
-	})
 }
 
 // A node may have 30 KB. All requests of a stream share its bytes, and P59 counts them.

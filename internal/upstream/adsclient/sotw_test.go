@@ -5,43 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/types/known/anypb"
-
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
-
-func TestP64_SotWListsTheUnionAndTheNewestNonce(t *testing.T) {
-	r := newProtocolFixture(t, xds.SotW)
-	r.want(named(rds, "a"))
-	r.sent("RDS [a]")
-	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a")})
-	r.sent("RDS [a] version 1 nonce 1")
-	r.want(named(rds, "a", "b"), named(eds, "x"))
-	r.sent("RDS [a b] nonce 1", "EDS [x]") // P55: a request that adds names has no version
-	r.respond(resp{Type: rds, Version: "2", Resources: clusters("b")})
-	r.want(named(rds, "b", "c"), named(eds, "x"))
-	r.sent("RDS [a b] version 2 nonce 2", "RDS [b c] nonce 2") // the ACK lists the names before
-	r.respond(resp{Type: rds, Version: "2", Resources: clusters("c")})
-	r.want(named(rds, "c"), named(eds, "x"))
-	r.sent("RDS [c] version 2 nonce 3") // an ACK may drop names
-	r.want(named(eds, "x"))
-	r.sent("RDS [] version 2 nonce 3") // names were sent before: an empty list means no interest
-	r.want(named(rds, "d"), named(eds, "x"))
-	r.sent("RDS [d] nonce 3")
-	r.sent()
-}
-
-func TestP64_SotWNACKRepeatsTheListBefore(t *testing.T) {
-	r := newProtocolFixture(t, xds.SotW)
-	r.want(named(rds, "a"))
-	r.sent("RDS [a]")
-	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a")})
-	r.sent("RDS [a] version 1 nonce 1")
-	r.respond(resp{Type: rds, Version: "2", Resources: clusters("a", "a")})
-	r.want(named(rds, "a", "b"))
-	r.sent("RDS [a] version 1 nonce 2 NACK", "RDS [a b] nonce 2")
-}
 
 func TestP64_SotWNothingIsRequestedBetweenAResponseAndItsACK(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
@@ -55,85 +21,6 @@ func TestP64_SotWNothingIsRequestedBetweenAResponseAndItsACK(t *testing.T) {
 	r.sent()
 	r.conversation.Applied(p)
 	r.sent("RDS [a] version 1 nonce 7", "RDS [a b] nonce 7")
-}
-
-func TestP64_SotWWildcard(t *testing.T) {
-	r := newProtocolFixture(t, xds.SotW)
-	r.want(all(cds), all(eds))
-	r.sent("CDS []", "EDS [*]") // P21's exceptions have no legacy wildcard
-	r.respond(resp{Type: cds, Version: "1", Resources: clusters("a")})
-	r.sent("CDS [] version 1 nonce 1")
-	r.holds(cds, "a")
-
-	// The wildcard ends only with the stream, and begins only with a new one.
-	if r.want(named(cds, "a"), all(eds)) {
-		t.Error("the stream goes on with names after the wildcard")
-	}
-	r = newProtocolFixture(t, xds.SotW)
-	r.want(named(cds, "a"))
-	r.sent("CDS [a]")
-	if r.want(all(cds)) {
-		t.Error("a wildcard after names on one stream")
-	}
-	r.connect()
-	r.sent("CDS []")
-}
-
-func TestP64_UnwantedTypeIsNotRequested(t *testing.T) {
-	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
-		r := newProtocolFixture(t, v)
-		r.want(snapshot.TypeInterest{Type: cds}, named(eds))
-		r.sent()
-	}
-}
-
-func TestP18_SotWFaultsAreNACKedAndNothingIsLost(t *testing.T) {
-	other, _ := anypb.New(&anypb.Any{})
-	nameless := &anypb.Any{TypeUrl: string(cds)}
-	torn := &anypb.Any{TypeUrl: string(cds), Value: []byte{0x0a, 0xff}}
-	for name, bad := range map[string][]res{
-		"the same name twice": clusters("b", "b"),
-		"another type":        {{Any: other}},
-		"nameless":            {{Any: nameless}},
-		"unreadable":          {{Any: torn}},
-		"P28, a long name":    clusters(strings.Repeat("x", xds.MaxNameBytes+1)),
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newProtocolFixture(t, xds.SotW)
-			r.want(all(cds))
-			r.sent("CDS []")
-			r.respond(resp{Type: cds, Version: "1", Resources: clusters("a")})
-			r.sent("CDS [] version 1 nonce 1")
-			if v, _ := r.respond(resp{Type: cds, Version: "2", Resources: append(clusters("c"), bad...)}); v.Accept {
-				t.Fatal("taken")
-			}
-			r.sent("CDS [] version 1 nonce 2 NACK")
-			r.holds(cds, "a")
-			r.respond(resp{Type: cds, Version: "3", Resources: clusters("a", "d")})
-			r.sent("CDS [] version 3 nonce 3")
-			r.holds(cds, "a", "d")
-		})
-	}
-}
-
-func TestP18_NoFaults(t *testing.T) {
-	r := newProtocolFixture(t, xds.SotW)
-	r.want(named(rds, "a", "b"))
-	r.sent("RDS [a b]")
-	_, n := r.respond(resp{Type: rds, Version: "1", Resources: []res{{Name: "a", Wrap: true}, {Name: "b", Heartbeat: true}}})
-	if n.bodyless != 1 {
-		t.Errorf("%d without body, want 1", n.bodyless)
-	}
-	r.sent("RDS [a b] version 1 nonce 1")
-	r.holds(rds, "a")
-
-	d := newProtocolFixture(t, xds.Delta)
-	d.want(named(eds, "a", "b"))
-	d.sent("EDS +[a b]")
-	d.respond(resp{Type: eds, Resources: []res{{Name: "a", Version: "1"}, {Name: "b", Heartbeat: true}}})
-	d.sent("EDS nonce 1")
-	d.holds(eds, "a")
-	d.is(eds, snapshot.Pending, "b")
 }
 
 // An ACK for a type that was never requested would request it, with an empty list: the wildcard.
@@ -160,95 +47,6 @@ func TestP18_UnattributableResponseEndsTheStream(t *testing.T) {
 		if _, _, err := r.raw([]byte{0x0a, 0x50, 'x'}); err == nil {
 			t.Error("garbage was taken")
 		}
-	}
-}
-
-func TestP28_NamesAreOpaque(t *testing.T) {
-	name := "ä/β☃ %00 {}\n*"
-	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
-		r := newProtocolFixture(t, v)
-		r.want(named(rds, name))
-		if v == xds.SotW {
-			r.sent("RDS [" + name + "]")
-		} else {
-			r.sent("RDS +[" + name + "]")
-		}
-		r.respond(resp{Type: rds, Resources: []res{{Name: name}}})
-		r.is(rds, snapshot.Present, name)
-	}
-}
-
-func TestP65_SotWAbsenceIsARemoval(t *testing.T) {
-	r := newProtocolFixture(t, xds.SotW)
-	r.want(all(cds))
-	r.sent("CDS []")
-	r.respond(resp{Type: cds, Version: "1", Resources: clusters("a", "b")})
-	r.respond(resp{Type: cds, Version: "2", Resources: clusters("b")})
-	r.holds(cds, "b")
-	r.respond(resp{Type: cds, Version: "3", Resources: clusters("b", "d", "e")})
-	r.respond(resp{Type: cds, Version: "4", Resources: []res{{Name: "b", Heartbeat: true}}})
-	r.holds(cds, "b", "d", "e") // never by heartbeats alone
-	r.respond(resp{Type: cds, Version: "5", Resources: []res{{Name: "b", Heartbeat: true}, {Name: "c"}}})
-	r.holds(cds, "b", "c") // a heartbeat shows that it exists
-	r.respond(resp{Type: cds, Version: "6"})
-	r.holds(cds)
-}
-
-func TestP65_SotWAbsenceIsNoRemovalOfOtherTypes(t *testing.T) {
-	for _, i := range []snapshot.TypeInterest{all(rds), named(rds, "a", "b")} {
-		r := newProtocolFixture(t, xds.SotW)
-		r.want(i)
-		r.next()
-		r.respond(resp{Type: rds, Version: "1", Resources: clusters("a", "b")})
-		r.respond(resp{Type: rds, Version: "2", Resources: clusters("b")})
-		r.respond(resp{Type: rds, Version: "3"})
-		r.holds(rds, "a", "b")
-	}
-}
-
-func TestP65_SotWAbsenceNeedsAHeldResource(t *testing.T) {
-	r := newProtocolFixture(t, xds.SotW)
-	r.want(named(cds, "a", "b"))
-	r.sent("CDS [a b]")
-	r.respond(resp{Type: cds, Version: "1", Resources: clusters("a")})
-	r.is(cds, snapshot.Pending, "b") // never received: not absent, until P57
-	r.respond(resp{Type: cds, Version: "2", Resources: clusters("a", "b")})
-	r.want(named(cds, "a"))
-	r.sent("CDS [a] version 2 nonce 2")
-	r.want(named(cds, "a", "b"))
-	r.sent("CDS [a b] nonce 2")
-	r.respond(resp{Type: cds, Version: "3", Resources: clusters("a")}) // it crossed the request
-	r.is(cds, snapshot.Pending, "b")
-	r.respond(resp{Type: cds, Version: "4", Resources: clusters("a", "b")})
-	r.connect() // a reconnect adds nothing
-	r.respond(resp{Type: cds, Version: "5", Resources: clusters("a")})
-	r.is(cds, snapshot.Present, "b") // not requested yet on this stream
-	r.sent("CDS [a b]")
-	r.respond(resp{Type: cds, Version: "5", Resources: clusters("a")})
-	r.is(cds, snapshot.Absent, "b")
-}
-
-func TestP65_UnrequestedResourceIsDropped(t *testing.T) {
-	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
-		r := newProtocolFixture(t, v)
-		r.want(named(eds, "a"))
-		r.next()
-		decision, n := r.respond(resp{Type: eds, Version: "1", Resources: clusters("a", "x", "y"), Removed: []string{"z"}})
-		want := 2
-		if v == xds.Delta {
-			want = 3
-		}
-		if !decision.Accept || n.NotRequested != want {
-			t.Errorf("%v: decision %+v, not requested %d, want %d and no NACK", v, decision, n.NotRequested, want)
-		}
-		r.holds(eds, "a")
-		if req := r.next(); req == nil || req.NACK != "" {
-			t.Errorf("%v: not acknowledged: %+v", v, req)
-		}
-		r.want()
-		r.next()
-		r.respond(resp{Type: eds, Version: "2", Resources: clusters("a")}) // unsubscribed: the response was on its way
-		r.holds(eds)
 	}
 }
 
@@ -485,21 +283,6 @@ func TestP59_SotWOversizedRequestIsSentAndReported(t *testing.T) {
 	req := r.next()
 	if req == nil || !req.Oversized {
 		t.Errorf("request %+v", req)
-	}
-}
-
-func TestP11_FirstAnswerToTheWildcardEvenIfEmpty(t *testing.T) {
-	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
-		r := newProtocolFixture(t, v)
-		r.want(all(cds))
-		r.next()
-		r.respond(resp{Type: cds})
-		if u := r.last(); !u.Wildcard || len(u.Changed)+len(u.Removed) > 0 {
-			t.Errorf("%v: update %+v", v, u)
-		}
-		if !r.sink.Newest(cds).Answered {
-			t.Errorf("%v: the wildcard is not answered", v)
-		}
 	}
 }
 
