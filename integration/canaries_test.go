@@ -165,7 +165,7 @@ var proves = map[string][]string{
 	"POST /explain": {"node.metadata.password", "[redacted]"}, "POST /explain/diff": {"edge-sotw"}, "CSDS": {"public", "constraint"},
 	"relay status": {"edge-sotw", "constraint"}, "relay nacks": {"constraint"}, "relay nacks --diff": {"[redacted]"}, "relay keys": {"edge"},
 	"relay dump --key edge": {"public", "[redacted]"}, "relay diff edge-sotw": {"[redacted]"}, "relay explain --node NODE": {"[redacted]"},
-	"relay explain --diff FILE": {"clients"}, "relay wait --type CDS --version 1 --timeout 20ms --every 10ms --key edge": {"edge"},
+	"relay explain --diff FILE": {"clients"}, "relay wait --type CDS --version 1 --timeout 1s --every 100ms --key edge": {"edge"},
 }
 
 // What is hidden in a resource or a node is hidden wherever it is quoted: in the log, traces, admin
