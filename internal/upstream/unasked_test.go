@@ -24,7 +24,7 @@ func TestP65_UnaskedResourcesAreLoggedOnce(t *testing.T) {
 				s.send(resp{Type: eds, Version: version, Resources: []res{{Name: "a", Content: version, Version: version}, {Name: "b", Content: version, Version: version}}})
 				s.request()
 			}
-			for _, want := range []string{string(cds) + " name=c\n", string(eds) + " name=b\n"} {
+			for _, want := range []string{"CDS name=c\n", "EDS name=b\n"} {
 				if got := log.Count("type=" + want); got != 1 {
 					t.Errorf("%d lines with %s: %s", got, want, log)
 				}

@@ -21,7 +21,7 @@ func TestVersionsAreLogged(t *testing.T) {
 		sink.UntilNames(t, rds, "a")
 		s.send(resp{Type: rds, Version: "v1", Resources: clusters("a", "b")})
 		sink.UntilNames(t, rds, "a", "b")
-		log.Until(t, 0, `level=INFO msg="new version from the origin" key=key origin=`+f.address+" type="+string(rds)+" version=")
+		log.Until(t, 0, `level=INFO msg="new version from the origin" key=key origin=`+f.address+" type=RDS version=")
 		log.Until(t, 0, " origin_version=v1\n")
 		s.send(resp{Type: rds, Version: "v2", Resources: clusters("a", "b")}) // nothing differs
 		s.send(resp{Type: cds, Version: "last", Resources: []res{{Name: "e", Content: "last", Version: "last"}}})
@@ -56,7 +56,7 @@ func TestVersionsOfConfirmedContent(t *testing.T) {
 		s.send(resp{Type: eds, Version: "v1", Resources: []res{{Name: "a", Content: "other", Version: "2"}}})
 		sink.Until(t, "the origin's word", func() bool { return !sink.Snapshots[eds].Stale })
 		s.send(resp{Type: rds, Version: "v2", Resources: []res{{Name: "a", Content: "new", Version: "3"}}})
-		log.Until(t, 0, "type="+string(eds)+" ")
+		log.Until(t, 0, "type=EDS ")
 		log.Until(t, 0, "origin_version=v2")
 		if n := log.Count("new version from the origin"); n != 2 {
 			t.Errorf("%d lines:\n%s", n, log)

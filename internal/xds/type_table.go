@@ -1,11 +1,16 @@
 package xds
 
-import "strings"
+import (
+	"cmp"
+	"log/slog"
+	"strings"
+)
 
-// TypeURL is a resource type as written in type_url, for example
-//
-//	"type.googleapis.com/envoy.config.cluster.v3.Cluster"
+// TypeURL is a resource type as written in type_url.
 type TypeURL string
+
+// LogValue makes log lines have the short name, such as CDS, of a type in the table.
+func (u TypeURL) LogValue() slog.Value { return slog.StringValue(cmp.Or(TypeOf(u).Short, string(u))) }
 
 // The types that the protocol names. The relay carries any other type URL too (P3); TypeOf returns
 // the general rules for it.
