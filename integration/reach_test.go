@@ -131,7 +131,7 @@ func TestWrongOriginShowsBeforeAClientComes(t *testing.T) {
 	}{
 		{"unknown host", map[string]any{"address": "nowhere.invalid:18000"}, "lookup nowhere.invalid"},
 		{"refused port", map[string]any{"address": "127.0.0.1:1"}, "dial tcp 127.0.0.1:1: connect: connection refused"},
-		{"TLS to plaintext", map[string]any{"address": plain.Address, "tls": map[string]any{"server_name": "origin.test"}}, "first record does not look like a TLS handshake"},
+		{"TLS to plaintext", map[string]any{"address": plain.Address, "tls": map[string]any{"server_name": "origin.test"}}, "the server does not speak TLS; check the port in upstream.origins[].address, or leave out upstream.origins[].tls"},
 		{"missing directory", map[string]any{"address": "file://" + missing}, "read directory: open " + missing + ": no such file or directory"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -51,7 +51,7 @@ func TestWrongOriginsShowWithoutAClient(t *testing.T) {
 		{"unknown host, pick_first", OriginOptions{Address: "dns:///nowhere.invalid:18000", Balance: "pick_first"}, 0, "lookup nowhere.invalid"},
 		{"refused port", OriginOptions{Address: "127.0.0.1:1"}, 0, "dial tcp 127.0.0.1:1: connect: connection refused"},
 		{"refused port, pick_first", OriginOptions{Address: "127.0.0.1:1", Balance: "pick_first"}, 0, "dial tcp 127.0.0.1:1: connect: connection refused"},
-		{"TLS to plaintext", OriginOptions{Address: plain.address, TLS: trust}, 0, "authentication handshake failed: tls: first record does not look like a TLS handshake"},
+		{"TLS to plaintext", OriginOptions{Address: plain.address, TLS: trust}, 0, "the server does not speak TLS; check the port in upstream.origins[].address, or leave out upstream.origins[].tls"},
 		{"plaintext to TLS", OriginOptions{Address: secure(ca)}, 0, "the server closed the connection; if it needs TLS, set upstream.origins[].tls"},
 		{"plaintext to a member's TLS", OriginOptions{Address: secure(ca), Member: true}, 0, "the server closed the connection; if it needs TLS, set cluster.tls"},
 		{"TLS without ALPN", OriginOptions{Address: withoutALPN(), TLS: trust}, 0, "the server's TLS does not offer HTTP/2 (ALPN h2)"},

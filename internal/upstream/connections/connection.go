@@ -180,8 +180,11 @@ func (c *Connection) cause(err error) error {
 	case ok && (preface == "EOF" || strings.Contains(preface, "connection reset")):
 		return errors.New("connected, but the server closed the connection; if it needs TLS, set " + c.options.Settings + ".tls")
 	}
-	if strings.Contains(what, "missing selected ALPN property") || strings.Contains(what, "tls: no application protocol") {
+	switch {
+	case strings.Contains(what, "missing selected ALPN property"), strings.Contains(what, "tls: no application protocol"):
 		return errors.New("the server's TLS does not offer HTTP/2 (ALPN h2); check the port in " + c.options.Settings + ".address, and HTTP/2 at the server")
+	case strings.Contains(what, "first record does not look like a TLS handshake"):
+		return errors.New("connected, but the server does not speak TLS; check the port in " + c.options.Settings + ".address, or leave out " + c.options.Settings + ".tls")
 	}
 	what = strings.TrimPrefix(what, "transport: ")
 	return errors.New(strings.TrimPrefix(what, "Error while dialing: "))
