@@ -103,7 +103,7 @@ func expiryFaults(cfg *config.Config, now time.Time) (faults, warnings config.Fa
 		case now.Before(v.From):
 			warnings = append(warnings, cfg.Places.Fault(key, "the certificate is not valid before %s", v.From.Format(time.RFC3339)))
 		case v.Soon(now):
-			warnings = append(warnings, cfg.Places.Fault(key, "the %s expires at %s", v.Name(), expires))
+			warnings = append(warnings, cfg.Places.Fault(key, "the %s expires at %s, in %s", v.Name(), expires, v.Left(now)))
 		}
 	}
 	return faults, warnings

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"time"
 )
 
@@ -40,6 +41,15 @@ func (v Validity) Name() string {
 
 // Expired reports whether the chain has expired.
 func (v Validity) Expired(now time.Time) bool { return !now.Before(v.Expires) }
+
+// Left returns how long the chain is still valid, for example "5 days" or "7h30m5s".
+func (v Validity) Left(now time.Time) string {
+	left := v.Expires.Sub(now)
+	if left >= 2*day {
+		return fmt.Sprintf("%d days", left/day)
+	}
+	return left.Round(time.Second).String()
+}
 
 // Soon reports whether the chain should have been renewed by now. Once it has expired, that is true
 // too.
@@ -129,5 +139,5 @@ func (s *Source) logThreshold(v Validity, now time.Time) {
 		s.opts.Log.Error("certificate has expired", args...)
 		return
 	}
-	s.opts.Log.Warn("certificate expires soon", args...)
+	s.opts.Log.Warn("certificate expires soon", append(args, "in", v.Left(now))...)
 }
