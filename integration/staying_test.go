@@ -132,7 +132,7 @@ func TestCertificateReloadFailedUntilRepaired(t *testing.T) {
 	}
 	replace(t, key, []byte("no key"))
 	r.waitGauge(1, "certificate_reload_failed", of...)
-	r.problem(true, "the changed file cannot be used")
+	r.problem(true, "its new content cannot be used")
 	replace(t, key, good)
 	r.waitGauge(0, "certificate_reload_failed", of...)
 	if n := r.Metric("certificate_reloads_total", "result", "reloaded"); n != 0 {

@@ -131,7 +131,7 @@ func TestUnappliedSettingsAreShown(t *testing.T) {
 	if err := os.WriteFile(token, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p.shows(".alarms", "Admin.token_file: the changed file cannot be used: ", "must have one token")
+	p.shows(".alarms", "Admin.token_file: its new content cannot be used: ", "must have one token")
 }
 
 // A certificate that expires soon, and rules that need --force, show with the time since which they

@@ -130,8 +130,8 @@ func (o *observed) fileProblems(say func(overview.Problem)) {
 			Impact: "The previous configuration stays in force. A restart would fail.", Next: "Repair the file. Test it with relay validate."})
 	}
 	for _, f := range o.configuration.RejectedFiles {
-		say(overview.Problem{Text: fmt.Sprintf("%s: the changed file cannot be used: %s", f.Of, f.Error), Since: &f.Since,
-			Impact: "The previous content stays in force. Once an old certificate has expired, the other side rejects the relay.", Next: "Repair the file. The relay reads it again by itself."})
+		say(overview.Problem{Text: fmt.Sprintf("%s: its new content cannot be used: %s", f.Of, f.Error), Since: &f.Since,
+			Impact: "The previous content stays in force. Once an old certificate has expired, the other side rejects the relay.", Next: "Repair it. The relay reads it again by itself."})
 	}
 }
 
@@ -149,7 +149,7 @@ func (o *observed) certificateProblems(say func(overview.Problem)) {
 			p.Text = fmt.Sprintf("the %s of %s expired at %s", c.Name(), c.Of, at)
 			p.Impact, p.Since = "Since then "+rejecters(c.Of), &c.Expires
 		case c.Soon(o.now):
-			p.Severity, p.Text = overview.Warning, fmt.Sprintf("the %s of %s expires at %s", c.Name(), c.Of, at)
+			p.Severity, p.Text = overview.Warning, fmt.Sprintf("the %s of %s expires at %s, in %s", c.Name(), c.Of, at, c.Left(o.now))
 			p.Impact = "From then on " + rejecters(c.Of)
 		default:
 			continue

@@ -54,7 +54,7 @@ func TestProblems(t *testing.T) {
 		}, []string{
 			"warning: the relay is draining",
 			"error: the configuration file has faults and is not in force: relay.yaml:3: x; relay.yaml:4: y",
-			"error: admin.token_file: the changed file cannot be used: token: empty",
+			"error: admin.token_file: its new content cannot be used: token: empty",
 			"error: origin one is away: refused",
 			"error: the relay rejects CDS responses of origin two for key edge: no name",
 			"error: the relay rejects EDS responses of origin two for key web and 2 others: wrong type",
@@ -83,9 +83,9 @@ func TestProblems(t *testing.T) {
 			}},
 		}, []string{
 			"error: the certificate of downstream.tls expired at 2026-01-02T03:04:05Z",
-			"warning: the certificate of downstream.listeners[3].tls expires at 2026-01-02T11:04:05Z",
-			"warning: the certificate of admin.tls expires at 2026-02-01T03:04:05Z",
-			"warning: the issuer CN=ca of origin one expires at 2026-01-02T03:04:06Z",
+			"warning: the certificate of downstream.listeners[3].tls expires at 2026-01-02T11:04:05Z, in 8h0m0s",
+			"warning: the certificate of admin.tls expires at 2026-02-01T03:04:05Z, in 30 days",
+			"warning: the issuer CN=ca of origin one expires at 2026-01-02T03:04:06Z, in 1s",
 			"error: the relay refused or ended 1 connection in the last minute; reason tls_handshake: remote error: tls: expired certificate",
 		}},
 		{"a certificate that is not valid yet", observed{now: at, state: "serving", configuration: Configuration{Certificates: []Certificate{
