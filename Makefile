@@ -48,7 +48,7 @@ STAGES   := packages integration monitoring chart browser
 
 .PHONY: test
 test: clients ## run all tests, those of packages with the race detector
-	@echo "make test: all tests; about 8 minutes on two cores, the first time more"
+	@echo "make test: all tests; about 11 minutes on two cores, the first time more"
 	@for s in $(STAGES); do $(MAKE) --no-print-directory $$s || failed="$$failed $$s"; done; \
 	if [ -n "$$failed" ]; then echo "make test: failed:$$failed" >&2; exit 1; fi
 
