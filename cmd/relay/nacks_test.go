@@ -26,6 +26,7 @@ func TestNacks(t *testing.T) {
 
 	o.gives("v2", "a", "two", "b", "one")
 	c.take().answer("cluster a: I do\nnot like it")
+	o.until([]string{"status", "--key", "edge"}, "1 NACKED") // set after the NACK is in the list
 	row := func(key string) string {
 		t.Helper()
 		out := o.until([]string{"nacks", "--key", key}, "MESSAGE\n"+key)
