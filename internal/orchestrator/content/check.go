@@ -57,7 +57,7 @@ func (r *removals) check(t *Type) error {
 			return fmt.Errorf("the deletion of %+v waits since %v, before %v", at, w.since, r.oldest)
 		}
 	}
-	// Who acknowledges learns that there is something to clean up.
+	// anyAdded tells an ACK that resources were added since the last sweep.
 	if len(r.added) > 0 && !r.anyAdded.Load() {
 		return fmt.Errorf("%d resources were added, but anyAdded is not set", len(r.added))
 	}
