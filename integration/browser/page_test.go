@@ -312,7 +312,12 @@ func TestSearchByKeyboard(t *testing.T) {
 	p.do(chromedp.KeyEvent("edge"))
 	p.shows("#found", "edge/eu-1", "edge/eu-2", "edge-000")
 	p.is("document.querySelector('#found [aria-selected=true]').textContent.includes('edge/eu-1')")
-	p.do(chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.Enter))
+	// Results that come late keep what an arrow key chose.
+	p.do(chromedp.KeyEvent(kb.ArrowDown))
+	eval[bool](p, "document.getElementById('key-1').className = 'old', document.getElementById('search').dispatchEvent(new Event('input'))")
+	p.is("document.querySelector('#found .old') === null")
+	p.is("document.querySelector('#found [aria-selected=true]').textContent.includes('edge/eu-2')")
+	p.do(chromedp.KeyEvent(kb.Enter))
 	p.shows("h1", "edge/eu-2")
 	p.is("location.pathname + location.search === '/ui/key?name=edge%2Feu-2'")
 	p.do(slash, chromedp.KeyEvent("EDGE-005"))

@@ -56,6 +56,8 @@ func TestP67_WildcardAnsweredInParts(t *testing.T) {
 		if !up.delta {
 			up.reply(c, cds, "new", all...)
 		} else {
+			// The pause before the first part allows each later one to be as long, on a busy machine too.
+			<-time.After(4 * time.Second)
 			pause := time.NewTicker(10 * time.Millisecond)
 			defer pause.Stop()
 			for part := range slices.Chunk(all, 4) {

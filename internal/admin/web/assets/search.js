@@ -24,12 +24,13 @@ export function search(go) {
     at = -1;
   }
 
+  // The results of what was typed last may come after an arrow key. They do not undo its choice.
   function open(...what) {
+    const chosen = at > 0 && options()[at]?.dataset.href;
     put(list, ...what);
     list.hidden = false;
     field.setAttribute('aria-expanded', 'true');
-    at = -1;
-    mark(0);
+    mark(Math.max(0, options().findIndex((o) => o.dataset.href === chosen)));
   }
 
   function mark(to) {
