@@ -94,7 +94,7 @@ func TestAdmission(t *testing.T) {
 			for i, v := range variants {
 				c := client(t, r.Address, fleet.ClientConfig{Node: node("late-"+v.String(), key(2+i)), Variant: v, Behaviour: fleet.Envoy})
 				waitFor(t, c, "a refusal", func(c *fleet.Client) bool { return status.Code(errors.Unwrap(c.LastError())) == tc.code })
-				in[i].Disconnect()
+				in[i].Leave()
 				waitFor(t, c, "what the origin has", hasAll(xdstest.Web(2)...))
 			}
 			oneStream(t, in...)

@@ -39,12 +39,14 @@ type client struct {
 	conns   []*grpc.ClientConn
 	history *check.Writer
 
-	cancel context.CancelFunc
-	done   chan struct{}
+	rejects bool // each third response; set before run
+	cancel  context.CancelFunc
+	done    chan struct{}
 
 	// The goroutine that reads owns the fields below. It has one stream at a time.
 	streams int
 	last    *recorder
+	judged  int          // responses
 	open    atomic.Int64 // the newest stream that was opened
 
 	mu       sync.Mutex
@@ -100,12 +102,21 @@ func newClient(r role, key string, number, first int, relays []*relay, history *
 	var err error
 	c.Client, err = fleet.NewClient(fleet.ClientConfig{Conn: c, Node: &corev3.Node{Id: c.name, Cluster: key},
 		Variant: r.variant, Behaviour: r.behaviour, Listener: apiListener, Subscribe: r.subscribe, WarmTimeout: time.Second,
-		WildcardIsFull: true, Backoff: fleet.Backoff{Base: 50 * time.Millisecond, Max: 500 * time.Millisecond}, OnResponse: c.receive})
+		WildcardIsFull: true, Backoff: fleet.Backoff{Base: 50 * time.Millisecond, Max: 500 * time.Millisecond}, OnResponse: c.receive, Nack: c.nack})
 	if err != nil {
 		c.close()
 		return nil, err
 	}
 	return c, nil
+}
+
+var errDislike = errors.New("not to my taste")
+
+func (c *client) nack(xds.TypeURL, []fleet.Resource) error {
+	if c.judged++; c.rejects && c.judged%3 == 0 {
+		return errDislike
+	}
+	return nil
 }
 
 // run runs the client until it leaves.

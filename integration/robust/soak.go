@@ -201,8 +201,6 @@ func (c *crowd) churn(lasts time.Duration, rng *rand.Rand, show func() error) er
 	return errors.Join(all, c.ctx.Err())
 }
 
-var errDislike = errors.New("not to my taste")
-
 // come starts one client after the other, each of any key and role. A client rejects resources,
 // changes its subscription, and leaves.
 func (c *crowd) come(ctx context.Context, rng *rand.Rand) error {
@@ -216,13 +214,7 @@ func (c *crowd) come(ctx context.Context, rng *rand.Rand) error {
 			return err
 		}
 		if rng.IntN(4) == 0 {
-			var responses atomic.Int64
-			cl.SetNack(func(xds.TypeURL, []fleet.Resource) error {
-				if responses.Add(1)%3 == 0 {
-					return errDislike
-				}
-				return nil
-			})
+			cl.rejects = true
 		}
 		cl.run(c.ctx)
 		for range 3 {
@@ -231,7 +223,7 @@ func (c *crowd) come(ctx context.Context, rng *rand.Rand) error {
 				cl.SetNames(xds.EndpointType, fmt.Sprint("cluster-", rng.IntN(maxClusters)), fmt.Sprint("nothing-", n))
 			}
 			if rng.IntN(3) == 0 {
-				cl.Reconnect(fleet.Memory(rng.IntN(3)))
+				cl.Reconnect(fleet.Memory(rng.IntN(2)))
 			}
 		}
 		cl.leave()

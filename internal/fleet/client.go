@@ -26,25 +26,17 @@ type Client struct {
 
 	mu sync.Mutex
 	// mu guards all fields below. Change them between lock and unlock, which wakes Wait.
-	waiters chan struct{} // closed at the next change; nil: no Wait runs
-	running bool
-	stream  *stream // nil between streams
-	lastErr error   // of the last stream
-	next    Memory  // for the next stream
-	offline bool
-	stalled chan struct{} // closed by Resume; nil: not stalled
+	waiters chan struct{}      // closed at the next change; nil: no Wait runs
+	leave   context.CancelFunc // ends Run
+	stream  *stream            // nil between streams
+	lastErr error              // of the last stream
+	next    Memory             // for the next stream
 
 	types map[xds.TypeURL]*typeState
 	order []*typeState // in the order of their first request
 
 	warming   map[string]*awaitedAssignment // by the load assignment's name
 	warmTimer *time.Timer
-	started   bool // the request for Listener was sent
-
-	nack     func(xds.TypeURL, []Resource) error
-	ackDelay time.Duration
-	holdAcks bool // of all types
-	ackTimer *time.Timer
 
 	violations []string
 	count      Counters // of events without a type
@@ -71,34 +63,27 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 		cfg.refs = new(refCache)
 	}
 	c := &Client{
-		cfg:      cfg,
-		wake:     make(chan struct{}, 1),
-		next:     KeepVersions,
-		types:    make(map[xds.TypeURL]*typeState),
-		warming:  make(map[string]*awaitedAssignment),
-		nack:     cfg.Nack,
-		ackDelay: cfg.AckDelay,
+		cfg:     cfg,
+		wake:    make(chan struct{}, 1),
+		types:   make(map[xds.TypeURL]*typeState),
+		warming: make(map[string]*awaitedAssignment),
 	}
-	c.begin()
-	return c, nil
-}
-
-// begin sets the subscriptions that do not depend on a response.
-func (c *Client) begin() {
-	switch c.cfg.Behaviour {
+	switch cfg.Behaviour {
 	case Envoy:
 		c.typ(xds.ClusterType).wantWildcard()
-		c.started = !c.cfg.ListenersLast
-		if c.started {
-			c.typ(xds.ListenerType).wantWildcard()
-		}
+		c.typ(xds.ListenerType).wantWildcard()
 	case GRPC:
-		c.typ(xds.ListenerType).setNames(map[string]struct{}{c.cfg.Listener: {}})
+		c.typ(xds.ListenerType).setNames(cfg.Listener)
 	case Raw:
-		for _, s := range c.cfg.Subscribe {
-			c.typ(s.Type).replace(s.Names)
+		for _, s := range cfg.Subscribe {
+			if len(s.Names) == 0 {
+				c.typ(s.Type).wantWildcard()
+			} else {
+				c.typ(s.Type).setNames(s.Names...)
+			}
 		}
 	}
+	return c, nil
 }
 
 // typ returns the state of a type. It makes it if there is none. Needs mu.
@@ -115,8 +100,8 @@ func (c *Client) typ(url xds.TypeURL) *typeState {
 // lock begins a change of state.
 func (c *Client) lock() { c.mu.Lock() }
 
-// unlock ends a change of state. After unlocking it wakes Wait, starts a writer if there are
-// requests and no writer, and ends a stream with a full outbox.
+// unlock ends a change of state. After unlocking it wakes Wait, and starts a writer if there are
+// requests and no writer.
 func (c *Client) unlock() {
 	waiters := c.waiters
 	c.waiters = nil
@@ -126,7 +111,6 @@ func (c *Client) unlock() {
 		s.writing = true
 		s.writers.Add(1)
 	}
-	overflowed := s != nil && s.overflowed
 	c.mu.Unlock()
 	if waiters != nil {
 		close(waiters)
@@ -134,21 +118,16 @@ func (c *Client) unlock() {
 	if start {
 		go c.write(s)
 	}
-	if overflowed {
-		s.cancel()
-	}
 }
 
-// Run keeps a stream open until ctx ends, and then returns nil. With NoReconnect it returns the
-// error of the first stream, which has that stream's gRPC status.
+// Run keeps a stream open until ctx ends or Leave is called, and then returns nil. With NoReconnect
+// it returns the error of the first stream, which has that stream's gRPC status.
 func (c *Client) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	c.lock()
-	again := c.running
-	c.running = true
+	c.leave = cancel
 	c.unlock()
-	if again {
-		return errors.New("client: run called twice")
-	}
 	conn := c.cfg.Conn
 	if conn == nil {
 		own, err := dial(c.cfg.Target, c.cfg.Backoff, c.cfg.DialOptions)
@@ -158,10 +137,10 @@ func (c *Client) Run(ctx context.Context) error {
 		defer func() { _ = own.Close() }() // no request is pending
 		conn = own
 	}
-	defer c.stopTimers()
+	defer c.stopTimer()
 
 	delay := c.cfg.Backoff.Base
-	for c.waitOnline(ctx) {
+	for ctx.Err() == nil {
 		asked, answered, err := c.runStream(ctx, conn)
 		if ctx.Err() != nil {
 			return nil
@@ -229,9 +208,6 @@ func (c *Client) ID() string { return c.cfg.Node.GetId() }
 // Variant returns the client's variant.
 func (c *Client) Variant() Variant { return c.cfg.Variant }
 
-// Behaviour returns the client's behaviour.
-func (c *Client) Behaviour() Behaviour { return c.cfg.Behaviour }
-
 // Connected reports whether a stream is open; the server may not have answered on it.
 func (c *Client) Connected() bool {
 	c.mu.Lock()
@@ -284,43 +260,14 @@ func (c *Client) Len(t xds.TypeURL) int {
 	return 0
 }
 
-// Version returns the version_info or system_version_info of the last accepted response of a type.
-func (c *Client) Version(t xds.TypeURL) string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if s := c.types[t]; s != nil {
-		return s.version
-	}
-	return ""
-}
-
-// Answered reports whether the client has accepted any response of a type.
-func (c *Client) Answered(t xds.TypeURL) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s := c.types[t]
-	return s != nil && s.answered
-}
-
 // Names returns the subscribed names, sorted, and whether the wildcard is subscribed.
 func (c *Client) Names(t xds.TypeURL) (names []string, wildcard bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s := c.types[t]; s != nil {
-		return slices.Sorted(maps.Keys(s.names)), s.wild()
+		return slices.Sorted(maps.Keys(s.names)), s.wildcard
 	}
 	return nil, false
-}
-
-// Absent returns the subscribed names, sorted, that the server reported as missing on this stream.
-// Only delta reports them.
-func (c *Client) Absent(t xds.TypeURL) []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if s := c.types[t]; s != nil {
-		return slices.Sorted(maps.Keys(s.absent))
-	}
-	return nil
 }
 
 // Complete reports whether everything subscribed is answered: each wildcard, and each name (held or
@@ -328,16 +275,16 @@ func (c *Client) Absent(t xds.TypeURL) []string {
 func (c *Client) Complete() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.warming) > 0 || c.cfg.Behaviour == Envoy && !c.started {
+	if len(c.warming) > 0 {
 		return false
 	}
 	for _, t := range c.order {
-		if t.wild() && !t.answered {
+		if t.wildcard && !t.answered {
 			return false
 		}
 		for name := range t.names {
 			_, none := t.absent[name]
-			if t.held[name] == nil && !none && !t.heldByAlias(name) {
+			if t.held[name] == nil && !none {
 				return false
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -35,28 +34,25 @@ func TestRefuse(t *testing.T) {
 			var rejected []string
 			c := run(t, ClientConfig{Target: o.target, Variant: v, Behaviour: Raw,
 				Subscribe: []Subscription{{Type: xds.ClusterType}},
+				Nack: func(typ xds.TypeURL, r []Resource) error {
+					if slices.ContainsFunc(r, func(r Resource) bool { return r.Name == "bad" }) {
+						return errors.New("no bad ones")
+					}
+					return nil
+				},
 				OnNack: func(_ *Client, _ xds.TypeURL, _ string, err error) {
 					mu.Lock()
 					defer mu.Unlock()
 					rejected = append(rejected, err.Error())
 				}})
 			wait(t, c, "first", func(c *Client) bool { return c.Counters().Acks == 1 })
-			version := c.Version(xds.ClusterType)
-			c.SetNack(func(typ xds.TypeURL, r []Resource) error {
-				if typ == xds.ClusterType && slices.ContainsFunc(r, func(r Resource) bool { return r.Name == "bad" }) {
-					return errors.New("no bad ones")
-				}
-				return nil
-			})
+			held, _ := c.Get(xds.ClusterType, "a")
+			version := held.Version
 			if err := lin.UpdateResource("bad", static("bad")); err != nil {
 				t.Fatal(err)
 			}
 			wait(t, c, "NACK", func(c *Client) bool { return c.Counters().Nacks == 1 })
 			holds(t, c, xds.ClusterType, "a")
-			if c.Version(xds.ClusterType) != version {
-				t.Errorf("version %q after a NACK, was %q", c.Version(xds.ClusterType), version)
-			}
-			c.SetNack(nil)
 			if err := lin.UpdateResources(map[string]types.Resource{"good": static("good")}, []string{"bad"}); err != nil {
 				t.Fatal(err)
 			}
@@ -80,98 +76,6 @@ func TestRefuse(t *testing.T) {
 				t.Errorf("requests: %v", o.delta)
 			}
 		})
-	}
-}
-
-// A stalled client answers nothing. After Resume it has everything.
-func TestStall(t *testing.T) {
-	for _, v := range variants {
-		t.Run(v.String(), func(t *testing.T) {
-			s := newScript(t)
-			c := run(t, ClientConfig{Target: s.target, Variant: v, Behaviour: Raw,
-				Subscribe: []Subscription{{Type: xds.EndpointType, Names: []string{"a"}}}})
-			p := s.accept(t, v)
-			p.expect(t, xds.EndpointType)
-			c.Stall()
-			c.Stall()
-			p.send(t, xds.EndpointType, "1", "n1", load("a", 1))
-			p.send(t, xds.EndpointType, "2", "n2", load("a", 2))
-			// The client still sends: its next request comes before the ACKs.
-			c.Subscribe(xds.EndpointType, "b")
-			if q := p.next(t); q.nonce != "" || !slices.Contains(q.names, "b") {
-				t.Fatalf("request of a stalled client: %+v", q)
-			}
-			if n := c.Counters().Responses; n != 0 {
-				t.Errorf("%d responses were taken", n)
-			}
-			c.Resume()
-			c.Resume()
-			if a, b := p.next(t), p.next(t); a.nonce != "n1" || b.nonce != "n2" {
-				t.Fatalf("ACKs: %+v %+v", a, b)
-			}
-			if got := string(body(c, xds.EndpointType, "a")); got != string(wire(load("a", 2))) {
-				t.Errorf("held: %q", got)
-			}
-		})
-	}
-}
-
-// With withheld ACKs responses are applied, requests for changed names have the old nonce, and the
-// release sends the ACKs.
-func TestHoldAcks(t *testing.T) {
-	for _, v := range variants {
-		t.Run(v.String(), func(t *testing.T) {
-			s := newScript(t)
-			c := run(t, ClientConfig{Target: s.target, Variant: v, Behaviour: Raw,
-				Subscribe: []Subscription{{Type: xds.EndpointType, Names: []string{"a"}}}})
-			p := s.accept(t, v)
-			p.expect(t, xds.EndpointType)
-			c.HoldAcks(xds.EndpointType)
-			p.send(t, xds.EndpointType, "1", "n1", load("a", 1))
-			p.send(t, xds.EndpointType, "2", "n2", load("a", 2))
-			wait(t, c, "both taken", func(c *Client) bool { return c.Version(xds.EndpointType) == "2" })
-			c.Subscribe(xds.EndpointType, "b")
-			if q := p.next(t); q.nonce != "" || q.version != "" {
-				t.Fatalf("names answer a response: %+v", q)
-			}
-			if n := c.Counters().Acks; n != 0 {
-				t.Errorf("%d ACKs", n)
-			}
-			c.ReleaseAcks()
-			if v == Delta {
-				if q := p.next(t); q.nonce != "n1" {
-					t.Fatalf("first ACK: %+v", q)
-				}
-			}
-			q := p.next(t)
-			if q.nonce != "n2" || v == SotW && (q.version != "2" || !equal(q.names, "a", "b")) || v == Delta && len(q.names) > 0 {
-				t.Fatalf("last ACK: %+v", q)
-			}
-		})
-	}
-}
-
-// Delayed ACKs come in order, and not early.
-func TestAckDelay(t *testing.T) {
-	s := newScript(t)
-	const delay = 30 * time.Millisecond
-	c := run(t, ClientConfig{Target: s.target, Variant: Delta, Behaviour: Raw, AckDelay: delay,
-		Subscribe: []Subscription{{Type: xds.EndpointType, Names: []string{"a"}}}})
-	p := s.accept(t, Delta)
-	p.expect(t, xds.EndpointType)
-	sent := time.Now()
-	p.send(t, xds.EndpointType, "1", "n1", load("a", 1))
-	p.send(t, xds.EndpointType, "2", "n2", load("a", 2))
-	for _, want := range []string{"n1", "n2"} {
-		if q := p.next(t); q.nonce != want {
-			t.Fatalf("ACK %+v, want %s", q, want)
-		}
-		if d := time.Since(sent); d < delay {
-			t.Errorf("%s answered after %v", want, d)
-		}
-	}
-	if c.Counters().Acks != 2 {
-		t.Errorf("ACKs: %+v", c.Counters())
 	}
 }
 
@@ -228,115 +132,50 @@ func TestFirstRequests(t *testing.T) {
 			c.Reconnect(DropVersions)
 			first("", 0, xds.ClusterType, xds.ListenerType, xds.EndpointType)
 			holds(t, c, xds.ClusterType, "a")
-			c.Reconnect(Forget)
-			first("", 0, xds.ClusterType, xds.ListenerType)
-			holds(t, c, xds.ClusterType)
 		})
 	}
 }
 
-// The requests for each call of a Raw client.
-func TestRawRequests(t *testing.T) {
-	const cds = xds.ClusterType
-	s := newScript(t)
-	sotw := run(t, ClientConfig{Target: s.target, Variant: SotW, Behaviour: Raw, Subscribe: []Subscription{{Type: cds}}})
-	p := s.accept(t, SotW)
-	check := func(what string, names, drop []string) {
-		t.Helper()
-		if q := p.expect(t, cds); !slices.Equal(q.names, names) || !slices.Equal(q.drop, drop) {
-			t.Errorf("%s: %q, %q, want %q, %q", what, q.names, q.drop, names, drop)
-		}
-	}
-	check("legacy wildcard", nil, nil)
-	sotw.Subscribe(cds, "b", "a")
-	check("names", []string{"a", "b"}, nil)
-	if _, wild := sotw.Names(cds); wild {
-		t.Error("in SotW a name does not end the legacy wildcard")
-	}
-	sotw.Subscribe(cds, "*")
-	check("wildcard and names", []string{"*", "a", "b"}, nil)
-	sotw.SetNames(cds)
-	check("nothing", nil, nil)
-	if _, wild := sotw.Names(cds); wild {
-		t.Error("an empty list after names is a wildcard")
-	}
-
-	delta := run(t, ClientConfig{Target: s.target, Variant: Delta, Behaviour: Raw, Subscribe: []Subscription{{Type: cds}}})
-	p = s.accept(t, Delta)
-	check("legacy wildcard", nil, nil)
-	delta.Subscribe(cds, "a")
-	check("name", []string{"a"}, nil)
-	if _, wild := delta.Names(cds); !wild {
-		t.Error("in delta a name ends the legacy wildcard")
-	}
-	delta.Subscribe(cds, "a")
-	check("again", []string{"a"}, nil)
-	delta.Reconnect(KeepVersions)
-	p = s.accept(t, Delta)
-	check("reconnected", []string{"*", "a"}, nil)
-	delta.SetNames(cds, "b")
-	check("exactly b", []string{"b"}, []string{"*", "a"})
-	delta.Unsubscribe(cds, "b", "phantom")
-	check("phantom", nil, []string{"b", "phantom"})
-	if err := delta.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(cds), ResourceNamesSubscribe: []string{"raw"}}); err != nil {
-		t.Fatal(err)
-	}
-	check("as it is", []string{"raw"}, nil)
-
-	// For types without a legacy wildcard an empty first list is no subscription, so any resource
-	// is a violation.
+// SetNames sends the difference in delta, and all names in SotW. The first request of a type without
+// names is the legacy wildcard. For types without one it is no subscription, so any resource is a
+// violation.
+func TestNames(t *testing.T) {
 	for _, v := range variants {
-		none := run(t, ClientConfig{Target: s.target, Variant: v, Behaviour: Raw, Subscribe: []Subscription{{Type: xds.EndpointType}}})
-		p = s.accept(t, v)
-		if q := p.expect(t, xds.EndpointType); len(q.names) > 0 {
-			t.Errorf("names: %q", q.names)
-		}
-		p.send(t, xds.EndpointType, "1", "1", load("a", 1))
-		p.expect(t, xds.EndpointType)
-		if n := none.Violations(); len(n) != 1 || none.Len(xds.EndpointType) > 0 {
-			t.Errorf("violations: %q, held %v", n, none.Resources(xds.EndpointType))
-		}
+		t.Run(v.String(), func(t *testing.T) {
+			s := newScript(t)
+			c := run(t, ClientConfig{Target: s.target, Variant: v, Behaviour: Raw,
+				Subscribe: []Subscription{{Type: xds.ClusterType, Names: []string{"b", "a"}}, {Type: xds.ListenerType}, {Type: xds.EndpointType}}})
+			p := s.accept(t, v)
+			if q := p.expect(t, xds.ClusterType); !equal(q.names, "a", "b") {
+				t.Errorf("names: %q", q.names)
+			}
+			for _, typ := range []xds.TypeURL{xds.ListenerType, xds.EndpointType} {
+				if q := p.expect(t, typ); len(q.names) > 0 {
+					t.Errorf("names of %s: %q", label(typ), q.names)
+				}
+			}
+			c.SetNames(xds.ClusterType, "a", "c")
+			q := p.expect(t, xds.ClusterType)
+			if v == SotW && !equal(q.names, "a", "c") || v == Delta && (!equal(q.names, "c") || !equal(q.drop, "b")) {
+				t.Errorf("after SetNames: %+v", q)
+			}
+			p.send(t, xds.ListenerType, "1", "1", listener("l"))
+			p.expect(t, xds.ListenerType)
+			noViolations(t, c)
+			p.send(t, xds.EndpointType, "1", "2", load("a", 1))
+			p.expect(t, xds.EndpointType)
+			if n := c.Violations(); len(n) != 1 || c.Len(xds.EndpointType) > 0 {
+				t.Errorf("violations: %q, held %v", n, c.Resources(xds.EndpointType))
+			}
+			c.Leave()
+			if err := c.Wait(xdstest.Context(t), func(c *Client) bool { return !c.Connected() }); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
-// A server that reads nothing has a bounded number of requests in the client.
-func TestServerThatReadsNothing(t *testing.T) {
-	s := newScript(t)
-	c := run(t, ClientConfig{Target: s.target, Variant: Delta, Behaviour: Raw, Subscribe: []Subscription{{Type: xds.ClusterType}}})
-	s.accept(t, Delta)
-	wait(t, c, "connected", (*Client).Connected)
-	name := strings.Repeat("x", 1000)
-	for c.Counters().Violations == 0 {
-		c.Subscribe(xds.ClusterType, name)
-	}
-	s.accept(t, Delta)
-	if v := c.Violations(); len(v) != 1 || !strings.Contains(v[0], "were not read") {
-		t.Errorf("violations: %q", v)
-	}
-}
-
-// Delta with the wildcard: a removed name is kept until the server says whether the wildcard covers
-// it.
-func TestUnsubscribeUnderWildcard(t *testing.T) {
-	s := newScript(t)
-	c := run(t, ClientConfig{Target: s.target, Variant: Delta, Behaviour: Raw,
-		Subscribe: []Subscription{{Type: xds.ClusterType, Names: []string{"*", "a", "b"}}}})
-	p := s.accept(t, Delta)
-	p.expect(t, xds.ClusterType)
-	p.send(t, xds.ClusterType, "1", "n1", static("a"), static("b"), static("c"))
-	p.expect(t, xds.ClusterType)
-	c.Unsubscribe(xds.ClusterType, "a", "b")
-	p.expect(t, xds.ClusterType)
-	holds(t, c, xds.ClusterType, "a", "b", "c")
-	p.sendDelta(t, xds.ClusterType, "1", "n2", []string{"a"}, static("b"))
-	p.expect(t, xds.ClusterType)
-	holds(t, c, xds.ClusterType, "b", "c")
-	c.Unsubscribe(xds.ClusterType, "*")
-	holds(t, c, xds.ClusterType)
-	noViolations(t, c)
-}
-
-// Wrapped resources, resource versions, heartbeats, aliases.
+// Wrapped resources, resource versions, heartbeats.
 func TestWrappedResources(t *testing.T) {
 	s := newScript(t)
 	c := run(t, ClientConfig{Target: s.target, Variant: SotW, Behaviour: Raw,
@@ -349,34 +188,15 @@ func TestWrappedResources(t *testing.T) {
 	p.expect(t, xds.EndpointType)
 	a, _ := c.Get(xds.EndpointType, "a")
 	b, _ := c.Get(xds.EndpointType, "b")
-	if a.Version != "own" || b.Version != "7" || a.TTL != 1500*time.Millisecond || string(a.Body) != string(wire(load("a", 1))) {
+	if a.Version != "own" || b.Version != "7" || string(a.Body) != string(wire(load("a", 1))) {
 		t.Errorf("held: %+v %+v", a, b)
 	}
 	p.send(t, xds.EndpointType, "7", "n2", xdstest.Pack(&discoveryv3.Resource{Name: "a", Version: "own", Ttl: durationpb.New(2 * time.Second)}))
 	p.expect(t, xds.EndpointType)
 	a, _ = c.Get(xds.EndpointType, "a")
-	if a.TTL != 2*time.Second || len(a.Body) == 0 || c.Counters().Heartbeats != 1 {
+	if len(a.Body) == 0 || c.Len(xds.EndpointType) != 2 {
 		t.Errorf("after a heartbeat: %+v, %+v", a, c.Counters())
 	}
-	noViolations(t, c)
-}
-
-// A resource may be requested by an alias.
-func TestAliases(t *testing.T) {
-	s := newScript(t)
-	c := run(t, ClientConfig{Target: s.target, Variant: Delta, Behaviour: Raw,
-		Subscribe: []Subscription{{Type: xds.VHostType, Names: []string{"r/host"}}}})
-	p := s.accept(t, Delta)
-	p.expect(t, xds.VHostType)
-	p.post(t, &discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(xds.VHostType), Nonce: "1", Resources: []*discoveryv3.Resource{
-		{Name: "r/v", Aliases: []string{"r/host"}, Version: "1", Resource: anyOf(xds.VHostType, load("v", 1))}}})
-	p.expect(t, xds.VHostType)
-	holds(t, c, xds.VHostType, "r/v")
-	if !c.Complete() {
-		t.Error("an alias is not complete")
-	}
-	c.Unsubscribe(xds.VHostType, "r/host")
-	holds(t, c, xds.VHostType)
 	noViolations(t, c)
 }
 
@@ -398,9 +218,6 @@ func TestNoReconnect(t *testing.T) {
 		err = <-done
 		if want == nil && !errors.Is(err, io.EOF) || want != nil && status.Code(err) != status.Code(want) {
 			t.Errorf("Run: %v, want %v", err, want)
-		}
-		if err := c.Run(t.Context()); err == nil {
-			t.Error("a second Run")
 		}
 	}
 }

@@ -53,13 +53,9 @@ const (
 	KeepVersions Memory = iota
 	// DropVersions keeps the resources and sends no versions.
 	DropVersions
-	// Forget keeps nothing, like a restarted process. The client also forgets names that it found
-	// by references.
-	Forget
 )
 
-// Subscription is a Raw client's subscription to a type. Without names it is the legacy wildcard;
-// "*" is the wildcard.
+// Subscription is a Raw client's subscription to a type. Without names it is the legacy wildcard.
 type Subscription struct {
 	Type  xds.TypeURL
 	Names []string
@@ -70,33 +66,25 @@ type ClientConfig struct {
 	Target      string                   // any gRPC target; the client makes a connection of its own
 	Conn        grpc.ClientConnInterface // instead of Target: a connection that the caller owns
 	DialOptions []grpc.DialOption        // with Target; none: plaintext
-	CallOptions []grpc.CallOption
-	Node        *corev3.Node // of the first request; nil: none is sent. It must not change
+	Node        *corev3.Node             // of the first request; nil: none is sent. It must not change
 
 	Variant   Variant
 	Behaviour Behaviour
 	Listener  string         // GRPC: the first subscription
 	Subscribe []Subscription // Raw: requested in this order
 
-	// Envoy.
-
-	AckCold       bool          // the ACK of clusters does not wait for warming
-	KeepWarm      bool          // a changed cluster whose load assignment is held is warm at once (Envoy's EDS cache)
-	WarmTimeout   time.Duration // initial_fetch_timeout of load assignments; 0: 15s
-	ListenersLast bool          // request Listener only when the first clusters are warm, as Envoy does at its start
+	WarmTimeout time.Duration // Envoy: initial_fetch_timeout of load assignments; 0: 15s
 
 	// WildcardIsFull: a SotW response under the wildcard is complete for every type. Otherwise it
 	// is complete only for Listener, Cluster and ScopedRouteConfiguration.
 	WildcardIsFull bool
 
 	// Nack, if not nil, is called for each response. If it returns an error, the client sends a
-	// NACK with that message. SetNack changes it.
+	// NACK with that message.
 	Nack          func(t xds.TypeURL, resources []Resource) error
-	AckDelay      time.Duration // before each ACK and NACK
-	DiscardBodies bool          // keep names, versions and hashes only
+	DiscardBodies bool // keep names, versions and hashes only
 
 	NoReconnect bool // Run returns when the first stream ends
-	Reconnect   Memory
 	Backoff     Backoff
 
 	// Hooks; nil: none. The reader calls them in the order of the responses.
@@ -119,13 +107,9 @@ type Backoff struct {
 // Response is a response before the client accepts or rejects it, for OnResponse.
 type Response struct {
 	Type       xds.TypeURL
-	Version    string // version_info or system_version_info
-	Nonce      string
 	Identifier string // control_plane.identifier
 	Resources  int
 	Removed    int
-	Size       int
-	Received   time.Time
 
 	scannedResponse *scannedResponse
 }

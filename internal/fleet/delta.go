@@ -20,10 +20,6 @@ func (c *Client) deltaRequest(s *stream, t *typeState, r *reply) *discoveryv3.De
 		return m
 	}
 	m.ResourceNamesSubscribe = t.sorted()
-	if t.legacy && !t.star && len(t.names) > 0 {
-		// An empty list means the wildcard, a list with names does not.
-		m.ResourceNamesSubscribe = append([]string{"*"}, t.sorted()...)
-	}
 	if s.versions && len(t.held) > 0 {
 		m.InitialResourceVersions = make(map[string]string, len(t.held))
 		for name, e := range t.held {

@@ -1,4 +1,4 @@
-// Package fleet simulates xDS clients, for the demo, the tests and the load test. A Client uses the
+// Package fleet simulates xDS clients, for the demo and the tests. A Client uses the
 // aggregated service, in either variant, of any server: the relay or an origin. It keeps what it
 // receives exactly as a real client does, so that tests can compare what clients hold. It also
 // checks the server's side of the protocol (Violations).
@@ -18,13 +18,14 @@
 // (and the members of aggregate clusters), and their load assignments. For a type without names any
 // more it sends an empty list, as grpc-go and grpc-js do.
 //
-// Raw subscribes to what the test says, for any type, and follows no references.
+// Raw subscribes to what the test says, for any type, and follows no references. It subscribes to a
+// type by the legacy wildcard or by names, and not by both.
 //
 // # Simplifications
 //
-// The client accepts or rejects a response as a whole. It records a resource's TTL, but resources
-// do not expire. It does not follow scoped routes and secrets. It compares xdstp:// collections ("/*")
-// as plain names.
+// The client accepts or rejects a response as a whole. Resources do not expire. It does not know
+// aliases, and does not follow scoped routes and secrets. It compares xdstp:// collections ("/*") as
+// plain names.
 //
 // # Concurrency
 //

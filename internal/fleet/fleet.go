@@ -16,15 +16,12 @@ type Config struct {
 	Target      string
 	DialOptions []grpc.DialOption // none: plaintext
 	Clients     int
-	// StreamsPerConn clients share a connection; 0: each has its own.
-	StreamsPerConn int
 	// Ramp spreads the first streams evenly over this time; 0: all at once.
 	Ramp time.Duration
 
-	// Client is the configuration of all clients. Target, Conn, DialOptions and Node are not used.
+	// Client is the configuration of all clients. Target, Conn, DialOptions, Node and Variant are not used.
 	Client ClientConfig
-	// DeltaShare of the clients, from 0 to 1, use delta and the others SotW, evenly mixed;
-	// negative: all use Client.Variant.
+	// DeltaShare of the clients, from 0 to 1, use delta and the others SotW, evenly mixed.
 	DeltaShare float64
 	// Nodes returns the node of client i; nil: "client-<i>" in cluster "fleet".
 	Nodes func(i int) *corev3.Node
@@ -36,11 +33,7 @@ type Config struct {
 type Fleet struct {
 	cfg     Config
 	clients []*Client
-	conns   []*sharedConn
 }
-
-// sharedConn is a connection of several clients. Run makes it before it starts them.
-type sharedConn struct{ *grpc.ClientConn }
 
 // New makes a fleet. Run starts it.
 func New(cfg Config) (*Fleet, error) {
@@ -52,22 +45,14 @@ func New(cfg Config) (*Fleet, error) {
 	for i := range cfg.Clients {
 		cc := cfg.Client
 		cc.Target, cc.DialOptions, cc.refs = cfg.Target, cfg.DialOptions, cache
-		if cfg.DeltaShare >= 0 {
-			cc.Variant = SotW
-			if int(float64(i+1)*cfg.DeltaShare) > int(float64(i)*cfg.DeltaShare) {
-				cc.Variant = Delta
-			}
+		cc.Variant = SotW
+		if int(float64(i+1)*cfg.DeltaShare) > int(float64(i)*cfg.DeltaShare) {
+			cc.Variant = Delta
 		}
 		if cfg.Nodes != nil {
 			cc.Node = cfg.Nodes(i)
 		} else {
 			cc.Node = &corev3.Node{Id: fmt.Sprintf("client-%d", i), Cluster: "fleet"}
-		}
-		if cfg.StreamsPerConn > 0 {
-			if i%cfg.StreamsPerConn == 0 {
-				f.conns = append(f.conns, new(sharedConn))
-			}
-			cc.Conn = f.conns[i/cfg.StreamsPerConn]
 		}
 		if cfg.Configure != nil {
 			cfg.Configure(i, &cc)
@@ -84,14 +69,6 @@ func New(cfg Config) (*Fleet, error) {
 // Run runs all clients until all have ended. It returns nil if ctx ended, and otherwise the errors
 // of clients with NoReconnect.
 func (f *Fleet) Run(ctx context.Context) error {
-	for _, sc := range f.conns {
-		conn, err := dial(f.cfg.Target, f.clients[0].cfg.Backoff, f.cfg.DialOptions)
-		if err != nil {
-			return fmt.Errorf("fleet: %w", err)
-		}
-		defer func() { _ = conn.Close() }() // no request is pending
-		sc.ClientConn = conn
-	}
 	errs := make([]error, len(f.clients))
 	var wg sync.WaitGroup
 	for i, c := range f.clients {

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,58 +13,53 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// A fleet of both variants and behaviours, on shared and own connections, ends with the origin's
-// resources.
+// A fleet of both variants and behaviours ends with the origin's resources.
 func TestFleet(t *testing.T) {
-	for _, perConn := range []int{0, 10} {
-		t.Run(fmt.Sprint(perConn), func(t *testing.T) {
-			snaps := snapshots(t)
-			s := snapshot(t, "1", xdstest.APIListener("svc", "r"), route("r", xdstest.RouteTo("/", "a")), eds("a", ""), load("a", 1))
-			set(t, snaps, s)
-			o := newOrigin(t, snaps)
-			var applied, responses atomic.Uint64
-			f, err := New(Config{Target: o.target, Clients: 40, StreamsPerConn: perConn, DeltaShare: 0.25, Ramp: 20 * time.Millisecond,
-				Nodes: func(int) *corev3.Node { return &corev3.Node{Id: "n"} },
-				Client: ClientConfig{
-					OnApplied:  func(*Client, xds.TypeURL, string, time.Time) { applied.Add(1) },
-					OnResponse: func(*Client, Response) { responses.Add(1) },
-				},
-				Configure: func(i int, c *ClientConfig) {
-					if i%2 == 0 {
-						c.Behaviour, c.Listener = GRPC, "svc"
-					}
-				}})
-			if err != nil {
-				t.Fatal(err)
+	snaps := snapshots(t)
+	s := snapshot(t, "1", xdstest.APIListener("svc", "r"), route("r", xdstest.RouteTo("/", "a")), eds("a", ""), load("a", 1))
+	set(t, snaps, s)
+	o := newOrigin(t, snaps)
+	var applied, responses atomic.Uint64
+	f, err := New(Config{Target: o.target, Clients: 40, DeltaShare: 0.25, Ramp: 20 * time.Millisecond,
+		Nodes: func(int) *corev3.Node { return &corev3.Node{Id: "n"} },
+		Client: ClientConfig{
+			OnApplied:  func(*Client, xds.TypeURL, string, time.Time) { applied.Add(1) },
+			OnResponse: func(*Client, Response) { responses.Add(1) },
+		},
+		Configure: func(i int, c *ClientConfig) {
+			if i%2 == 0 {
+				c.Behaviour, c.Listener = GRPC, "svc"
 			}
-			xdstest.Run(t, f.Run)
-			if err := f.WaitAll(xdstest.Context(t), func(c *Client) bool { return c.Complete() && c.Len(xds.EndpointType) == 1 && c.Counters().Acks >= 4 }); err != nil {
-				t.Fatal(err)
-			}
-			delta := 0
-			for _, c := range f.Clients() {
-				if c.Variant() == Delta {
-					delta++
-				}
-			}
-			if delta != 10 {
-				t.Errorf("%d of 40 use delta", delta)
-			}
-			xdstest.Eventually(t, "a hook of each ACK", xdstest.Holds(func() bool { return f.Counters().Acks == applied.Load() }))
-			n := f.Counters()
-			if n.Streams != 40 || n.Reconnects != 0 || n.Nacks != 0 || n.Responses != responses.Load() || n.Acks != applied.Load() {
-				t.Errorf("counters: %+v, hooks %d %d", n, responses.Load(), applied.Load())
-			}
-			if v := f.Violations(); len(v) > 0 {
-				t.Errorf("violations: %q", v)
-			}
-		})
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	xdstest.Run(t, f.Run)
+	if err := f.WaitAll(xdstest.Context(t), func(c *Client) bool { return c.Complete() && c.Len(xds.EndpointType) == 1 && c.Counters().Acks >= 4 }); err != nil {
+		t.Fatal(err)
+	}
+	delta := 0
+	for _, c := range f.Clients() {
+		if c.Variant() == Delta {
+			delta++
+		}
+	}
+	if delta != 10 {
+		t.Errorf("%d of 40 use delta", delta)
+	}
+	xdstest.Eventually(t, "a hook of each ACK", xdstest.Holds(func() bool { return f.Counters().Acks == applied.Load() }))
+	n := f.Counters()
+	if n.Streams != 40 || n.Reconnects != 0 || n.Nacks != 0 || n.Responses != responses.Load() || n.Acks != applied.Load() {
+		t.Errorf("counters: %+v, hooks %d %d", n, responses.Load(), applied.Load())
+	}
+	if v := f.Violations(); len(v) > 0 {
+		t.Errorf("violations: %q", v)
 	}
 }
 
 // The error of WaitAll describes what is missing.
 func TestWaitAllSaysWhatIsMissing(t *testing.T) {
-	f, err := New(Config{Target: "127.0.0.1:1", Clients: 3, DeltaShare: -1, Client: ClientConfig{Variant: Delta}})
+	f, err := New(Config{Target: "127.0.0.1:1", Clients: 3, DeltaShare: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,21 +26,19 @@ func (c *Client) follow(t *typeState) {
 func (c *Client) followEnvoy(t *typeState) {
 	switch t.url {
 	case xds.ListenerType:
-		names := make(map[string]struct{})
+		var names []string
 		for _, e := range t.held {
-			for _, n := range e.refs.routes {
-				names[n] = struct{}{}
-			}
+			names = append(names, e.refs.routes...)
 		}
-		c.typ(xds.RouteType).setNames(names)
+		c.typ(xds.RouteType).setNames(names...)
 	case xds.ClusterType:
-		names := make(map[string]struct{})
+		var names []string
 		for _, e := range t.held {
 			if e.refs.endpoint != "" {
-				names[e.refs.endpoint] = struct{}{}
+				names = append(names, e.refs.endpoint)
 			}
 		}
-		c.typ(xds.EndpointType).setNames(names)
+		c.typ(xds.EndpointType).setNames(names...)
 	}
 }
 
@@ -50,46 +48,36 @@ func (c *Client) followGRPC(t *typeState) {
 		return
 	}
 	lds := c.typ(xds.ListenerType)
-	routes, clusters, endpoints := make(map[string]struct{}), make(map[string]struct{}), make(map[string]struct{})
-	var queue []string
+	var routes, clusters, endpoints []string
 	reach := func(names []string) {
 		for _, n := range names {
-			if _, ok := clusters[n]; !ok {
-				clusters[n] = struct{}{}
-				queue = append(queue, n)
+			if !slices.Contains(clusters, n) {
+				clusters = append(clusters, n)
 			}
 		}
 	}
 	for _, e := range lds.held {
-		for _, n := range e.refs.routes {
-			routes[n] = struct{}{}
-		}
+		routes = append(routes, e.refs.routes...)
 		reach(e.refs.clusters)
 	}
 	rds := c.typ(xds.RouteType)
-	rds.setNames(routes)
+	rds.setNames(routes...)
 	for _, e := range rds.held {
 		reach(e.refs.clusters)
 	}
 	cds := c.typ(xds.ClusterType)
-	for len(queue) > 0 {
-		e := cds.held[queue[0]]
-		queue = queue[1:]
+	for i := 0; i < len(clusters); i++ { // members of aggregate clusters are added meanwhile
+		e := cds.held[clusters[i]]
 		if e == nil {
 			continue
 		}
 		reach(e.refs.clusters)
 		if e.refs.endpoint != "" {
-			endpoints[e.refs.endpoint] = struct{}{}
+			endpoints = append(endpoints, e.refs.endpoint)
 		}
 	}
-	cds.setNames(clusters)
-	c.typ(xds.EndpointType).setNames(endpoints)
-}
-
-// acksWait reports whether the ACKs of t wait for clusters that are warming.
-func (c *Client) acksWait(t *typeState) bool {
-	return t.url == xds.ClusterType && len(c.warming) > 0 && !c.cfg.AckCold
+	cds.setNames(clusters...)
+	c.typ(xds.EndpointType).setNames(endpoints...)
 }
 
 // startWarming makes a new or changed cluster wait for its load assignment. Envoy requests it again
@@ -104,9 +92,6 @@ func (c *Client) startWarming(before, now *entry) {
 		return
 	}
 	eds := c.typ(xds.EndpointType)
-	if c.cfg.KeepWarm && eds.held[name] != nil {
-		return
-	}
 	if _, ok := eds.names[name]; ok && c.cfg.Variant == SotW && eds.requested {
 		eds.again = true
 	}
@@ -161,7 +146,6 @@ func (c *Client) warmDue() {
 	for name, w := range c.warming {
 		switch {
 		case time.Since(w.since) >= c.cfg.WarmTimeout:
-			c.typ(xds.ClusterType).count.TimedOut += uint64(len(w.clusters))
 			delete(c.warming, name)
 		case oldest.IsZero() || w.since.Before(oldest):
 			oldest = w.since

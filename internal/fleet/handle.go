@@ -30,8 +30,8 @@ func (c *Client) handle(s *stream, b []byte, received time.Time) error {
 	}
 	url := xds.TypeURL(f.typeURL)
 	if c.cfg.OnResponse != nil {
-		c.cfg.OnResponse(c, Response{Type: url, Version: f.version, Nonce: f.nonce, Identifier: f.identifier,
-			Resources: len(f.items), Removed: len(f.removed), Size: f.size, Received: received, scannedResponse: f})
+		c.cfg.OnResponse(c, Response{Type: url, Identifier: f.identifier,
+			Resources: len(f.items), Removed: len(f.removed), scannedResponse: f})
 	}
 	undecoded := c.hash(url, f)
 
@@ -48,15 +48,13 @@ func (c *Client) handle(s *stream, b []byte, received time.Time) error {
 		return nil
 	}
 	t.count.Responses++
-	t.count.Bytes += uint64(f.size)
-	nack, delay := c.nack, c.ackDelay
 	c.unlock()
 
 	if fault == nil {
 		fault = undecoded
 	}
-	if fault == nil && nack != nil {
-		fault = nack(url, copies(f))
+	if fault == nil && c.cfg.Nack != nil {
+		fault = c.cfg.Nack(url, copies(f))
 	}
 
 	c.lock()
@@ -72,11 +70,7 @@ func (c *Client) handle(s *stream, b []byte, received time.Time) error {
 		}
 		t.version, t.answered = f.version, true
 	}
-	due := received
-	if delay > 0 {
-		due = time.Now().Add(delay)
-	}
-	t.replies = append(t.replies, reply{version: t.version, nonce: f.nonce, err: fault, due: due})
+	t.replies = append(t.replies, reply{version: t.version, nonce: f.nonce, err: fault})
 	if fault == nil {
 		c.follow(t)
 	}
@@ -117,12 +111,9 @@ func copies(f *scannedResponse) []Resource {
 	out := make([]Resource, 0, len(f.items))
 	for i := range f.items {
 		it := &f.items[i]
-		r := Resource{Name: string(it.name), Version: f.version, Hash: it.hash, Body: bytes.Clone(it.body), TTL: it.ttl}
+		r := Resource{Name: string(it.name), Version: f.version, Hash: it.hash, Body: bytes.Clone(it.body)}
 		if len(it.version) > 0 {
 			r.Version = string(it.version)
-		}
-		for _, a := range it.aliases {
-			r.Aliases = append(r.Aliases, string(a))
 		}
 		out = append(out, r)
 	}
@@ -134,16 +125,12 @@ func (c *Client) applyItems(t *typeState, f *scannedResponse) {
 	t.gen++
 	for i := range f.items {
 		it := &f.items[i]
-		if !t.covers(it) {
-			t.count.Late++
+		if !t.covers(it.name) {
 			continue
 		}
-		if !it.hasBody {
-			// A heartbeat. If no such resource is held, it is an alias that the server could not
-			// resolve.
+		if !it.hasBody { // a heartbeat
 			if e := t.held[string(it.name)]; e != nil {
-				e.TTL, e.gen = it.ttl, t.gen
-				t.count.Heartbeats++
+				e.gen = t.gen
 			}
 			continue
 		}
@@ -165,56 +152,31 @@ func (c *Client) sendPending(now *typeState) {
 	if c.stream == nil {
 		return
 	}
-	if c.cfg.Behaviour == Envoy && !c.started && c.types[xds.ClusterType].answered && len(c.warming) == 0 {
-		c.started = true
-		c.typ(xds.ListenerType).wantWildcard()
-		c.send(c.typ(xds.ListenerType), nil)
-	}
 	for _, t := range c.order {
 		if t != now && (t.stale || t.again) {
 			c.send(t, nil)
 		}
 	}
-	at := time.Now()
 	for _, t := range c.order {
-		c.flush(t, at)
+		c.flush(t)
 	}
 	if now != nil && (now.stale || now.again) {
 		c.send(now, nil)
 	}
 }
 
-// flush sends the ACKs and NACKs of a type that are due and not withheld. Of several SotW ACKs it
-// sends only the newest, which includes the others.
-func (c *Client) flush(t *typeState, at time.Time) {
-	if c.holdAcks || t.holdAcks || c.acksWait(t) {
+// flush sends the ACKs and NACKs of a type, unless they wait. Of several SotW ACKs it sends only the
+// newest, which includes the others.
+func (c *Client) flush(t *typeState) {
+	if t.url == xds.ClusterType && len(c.warming) > 0 {
 		return
 	}
-	n := 0
-	for n < len(t.replies) && !t.replies[n].due.After(at) {
-		n++
-	}
-	due := t.replies[:n]
-	t.replies = t.replies[n:]
-	for i := range due {
-		if r := &due[i]; r.err != nil || c.cfg.Variant == Delta || i == n-1 {
+	for i := range t.replies {
+		if r := &t.replies[i]; r.err != nil || c.cfg.Variant == Delta || i == len(t.replies)-1 {
 			c.send(t, r)
 		}
 	}
-	if len(t.replies) == 0 {
-		t.replies = nil
-		return
-	}
-	if c.ackTimer == nil {
-		c.ackTimer = time.AfterFunc(t.replies[0].due.Sub(at), c.ackDue)
-	}
-}
-
-func (c *Client) ackDue() {
-	c.lock()
-	defer c.unlock()
-	c.ackTimer = nil
-	c.sendPending(nil)
+	t.replies = nil
 }
 
 // send queues a request of a type: the stream's first, an answer to a response (r), or one with
@@ -236,5 +198,5 @@ func (c *Client) send(t *typeState, r *reply) {
 	default:
 		t.count.Acks++
 	}
-	c.enqueue(m)
+	s.outbox = append(s.outbox, m)
 }

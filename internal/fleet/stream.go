@@ -16,9 +16,6 @@ const (
 	deltaMethod = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
 
 	maxResponse = 512 << 20
-	// maxOutbox bounds the requests that wait for a server that does not read. The client then ends
-	// the stream.
-	maxOutbox = 4096
 )
 
 // stream is a gRPC stream of a client.
@@ -29,14 +26,13 @@ type stream struct {
 	writers sync.WaitGroup // the writer, while it runs
 
 	// Guarded by Client.mu.
-	number     uint64 // number of the stream, from 1
-	outbox     []proto.Message
-	writing    bool
-	node       bool // the node was sent
-	versions   bool // first requests have versions
-	answered   bool
-	overflowed bool                // the outbox is full
-	nonces     map[uint64]struct{} // hashes of received nonces
+	number   uint64 // number of the stream, from 1
+	outbox   []proto.Message
+	writing  bool
+	node     bool // the node was sent
+	versions bool // first requests have versions
+	answered bool
+	nonces   map[uint64]struct{} // hashes of received nonces
 }
 
 // runStream opens a stream and reads it to its end. asked: the client ended it. answered: it had a
@@ -48,8 +44,8 @@ func (c *Client) runStream(ctx context.Context, conn grpc.ClientConnInterface) (
 	}
 	sctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	opts := append([]grpc.CallOption{grpc.ForceCodecV2(codec{}), grpc.MaxCallRecvMsgSize(maxResponse)}, c.cfg.CallOptions...)
-	cs, err := conn.NewStream(sctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method, opts...)
+	cs, err := conn.NewStream(sctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method,
+		grpc.ForceCodecV2(codec{}), grpc.MaxCallRecvMsgSize(maxResponse))
 	if err != nil {
 		err = fmt.Errorf("open stream: %w", err)
 		c.lock()
@@ -59,14 +55,12 @@ func (c *Client) runStream(ctx context.Context, conn grpc.ClientConnInterface) (
 		return false, false, err
 	}
 	s := &stream{ctx: sctx, cancel: cancel, cs: cs, nonces: make(map[uint64]struct{})}
-	if !c.open(s) {
-		return true, false, nil
-	}
+	c.open(s)
 	c.onStream(nil)
 	err = fmt.Errorf("stream: %w", c.read(s))
 
 	c.lock()
-	asked = c.stream != s // detached by Disconnect or Reconnect
+	asked = c.stream != s // by Reconnect
 	if !asked {
 		c.stream = nil
 		c.lastErr = err
@@ -89,88 +83,38 @@ func (c *Client) onStream(err error) {
 	}
 }
 
-// open makes s the client's stream and sends the first requests. It reports false if the client was
-// disconnected meanwhile.
-func (c *Client) open(s *stream) bool {
+// open makes s the client's stream and sends the first requests. Envoy and Raw also request a type
+// without names if that is no wildcard (P21); gRPC does not.
+func (c *Client) open(s *stream) {
 	c.lock()
 	defer c.unlock()
-	if c.offline {
-		return false
-	}
-	mode := c.next
-	c.next = c.cfg.Reconnect
 	c.count.Streams++
 	if c.count.Streams > 1 {
 		c.count.Reconnects++
-	} else {
-		mode = KeepVersions
 	}
 	s.number = c.count.Streams
-	s.versions = mode == KeepVersions
+	s.versions = c.next == KeepVersions
+	c.next = KeepVersions
 	c.stream = s
 	for _, t := range c.order {
-		t.reset(mode)
-		if mode == Forget && c.cfg.Behaviour != Raw {
-			t.forgetNames()
-		}
-	}
-	if mode == Forget && c.cfg.Behaviour != Raw {
-		clear(c.warming)
-		c.begin()
-		for _, t := range c.order {
-			t.add, t.drop, t.stale = nil, nil, false
-		}
-	}
-	for _, t := range c.order {
-		if c.asks(t) {
+		t.reset(s.versions)
+		if t.active && (t.wildcard || len(t.names) > 0 || c.cfg.Behaviour != GRPC && noLegacy[t.url]) {
 			c.send(t, nil)
 		}
 	}
-	return true
-}
-
-// asks reports whether a new stream requests a type. Envoy and Raw also request a type without
-// names if that is no wildcard (P21); gRPC does not.
-func (c *Client) asks(t *typeState) bool {
-	return t.active && (t.wild() || len(t.names) > 0 || c.cfg.Behaviour != GRPC && t.noLegacy)
 }
 
 // read handles responses until the stream ends.
 func (c *Client) read(s *stream) error {
 	var r received
 	for {
-		if err := c.waitResumed(s); err != nil {
-			return err
-		}
 		if err := s.cs.RecvMsg(&r); err != nil {
 			return err
 		}
-		at := time.Now()
-		// Stalled meanwhile: the response is received, but not applied yet.
-		err := c.waitResumed(s)
-		if err == nil {
-			err = c.handle(s, r.buf.ReadOnlyData(), at)
-		}
+		err := c.handle(s, r.buf.ReadOnlyData(), time.Now())
 		r.free()
 		if err != nil {
 			return err
-		}
-	}
-}
-
-// waitResumed waits while the client is stalled.
-func (c *Client) waitResumed(s *stream) error {
-	for {
-		c.mu.Lock()
-		stalled := c.stalled
-		c.mu.Unlock()
-		if stalled == nil {
-			return nil
-		}
-		select {
-		case <-stalled:
-		case <-s.ctx.Done():
-			return s.ctx.Err()
 		}
 	}
 }
@@ -193,36 +137,6 @@ func (c *Client) write(s *stream) {
 	}
 }
 
-// enqueue queues a request. Needs mu.
-func (c *Client) enqueue(m proto.Message) {
-	s := c.stream
-	if len(s.outbox) >= maxOutbox {
-		if !s.overflowed {
-			s.overflowed = true // unlock ends the stream
-			c.violate(s, "", "%d requests were not read", maxOutbox)
-		}
-		return
-	}
-	s.outbox = append(s.outbox, m)
-}
-
-// waitOnline waits until Reconnect; false: ctx ended.
-func (c *Client) waitOnline(ctx context.Context) bool {
-	for {
-		c.mu.Lock()
-		offline := c.offline
-		c.mu.Unlock()
-		if !offline {
-			return ctx.Err() == nil
-		}
-		select {
-		case <-c.wake:
-		case <-ctx.Done():
-			return false
-		}
-	}
-}
-
 // sleep waits for a random time up to d, or until Reconnect.
 func (c *Client) sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(rand.N(d) + 1)
@@ -234,15 +148,12 @@ func (c *Client) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (c *Client) stopTimers() {
+func (c *Client) stopTimer() {
 	c.lock()
-	ack, warm := c.ackTimer, c.warmTimer
-	c.ackTimer, c.warmTimer = nil, nil
-	c.running = true // a client runs only once
+	warm := c.warmTimer
+	c.warmTimer = nil
 	c.unlock()
-	for _, t := range []*time.Timer{ack, warm} {
-		if t != nil {
-			t.Stop()
-		}
+	if warm != nil {
+		warm.Stop()
 	}
 }

@@ -3,7 +3,6 @@ package fleet
 import (
 	"fmt"
 	"sync"
-	"time"
 	"unicode/utf8"
 
 	"google.golang.org/grpc/encoding"
@@ -20,8 +19,6 @@ type item struct {
 	version []byte
 	typeURL []byte // of the body
 	body    []byte // the Any's value
-	aliases [][]byte
-	ttl     time.Duration
 	hasBody bool
 	refs    *refs // set after the scan, for types that are followed
 	hash    Hash
@@ -37,7 +34,6 @@ type scannedResponse struct {
 
 	items   []item
 	removed [][]byte
-	size    int
 	seen    map[uint64]int // for check: a name's hash to its item
 }
 
@@ -55,7 +51,6 @@ func (f *scannedResponse) release() {
 
 // scanSotW scans a DiscoveryResponse. f aliases b.
 func scanSotW(b []byte, f *scannedResponse) error {
-	f.size = len(b)
 	return eachField(b, func(num protowire.Number, val []byte) error {
 		switch num {
 		case 1:
@@ -89,7 +84,6 @@ func scanSotW(b []byte, f *scannedResponse) error {
 
 // scanDelta scans a DeltaDiscoveryResponse. f aliases b.
 func scanDelta(b []byte, f *scannedResponse) error {
-	f.size = len(b)
 	return eachField(b, func(num protowire.Number, val []byte) error {
 		switch num {
 		case 1:
@@ -123,19 +117,6 @@ func scanResource(b []byte, it *item) error {
 			return scanAny(val, it)
 		case 3:
 			it.name = val
-		case 4:
-			it.aliases = append(it.aliases, val)
-		case 6:
-			return eachField(val, func(num protowire.Number, val []byte) error {
-				n, _ := protowire.ConsumeVarint(val)
-				switch num {
-				case 1:
-					it.ttl += time.Duration(n) * time.Second
-				case 2:
-					it.ttl += time.Duration(n)
-				}
-				return nil
-			})
 		}
 		return nil
 	})
