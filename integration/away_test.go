@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -95,32 +94,4 @@ func TestSilentConnectionsKeepNothingFromEnding(t *testing.T) {
 	case <-time.After(15 * time.Second): // grpc would wait for 20
 		t.Error("the relay waits for connections without requests")
 	}
-}
-
-// A second SIGTERM ends the drain, however long it would have taken.
-func TestSecondSigtermEndsAtOnce(t *testing.T) {
-	t.Parallel()
-	o := origin(t, xdstest.Linear)
-	o.Put("edge", xdstest.Web(1)...)
-	r := serve(t, o.Address, xdstest.Config{"downstream.drain": "1h"})
-	var clients []*fleet.Client
-	for i := range 10 {
-		c := client(t, r.Address, fleet.ClientConfig{Node: node(fmt.Sprint("n-", i), "edge"), Variant: variants[i%2],
-			Behaviour: fleet.Raw, Subscribe: []fleet.Subscription{{Type: resource.ClusterType}}, NoReconnect: true})
-		waitFor(t, c, "what the origin has", has(xdstest.Cluster("web", 1)))
-		clients = append(clients, c)
-	}
-	r.Signal(syscall.SIGTERM)
-	r.notReady()
-	select {
-	case <-r.Exited():
-		t.Fatal("one SIGTERM ended the relay without a drain")
-	default:
-	}
-	r.Signal(syscall.SIGTERM)
-	r.Stop()
-	if log := r.Log(); !strings.Contains(log, "stopping at once") || !regexp.MustCompile(`msg=drained streams=10 took=\S+ at_once=\d+\n`).MatchString(log) {
-		t.Errorf("the log does not say that it ends at once, and how many streams: %s", log)
-	}
-	waitAll(t, clients, "the end of its stream", func(c *fleet.Client) bool { return c.LastError() != nil })
 }

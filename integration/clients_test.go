@@ -117,3 +117,23 @@ func waitAll(t testing.TB, clients []*fleet.Client, what string, cond func(c *fl
 		waitFor(t, c, what, cond)
 	}
 }
+
+// eachOrigin runs a test for both upstream variants with both kinds of cache.
+func eachOrigin(t *testing.T, test func(t *testing.T, upstream, kind string)) {
+	for _, up := range upstreams {
+		for _, kind := range xdstest.Caches {
+			t.Run(up+"/"+kind, func(t *testing.T) {
+				t.Parallel()
+				test(t, up, kind)
+			})
+		}
+	}
+}
+
+// methods are the methods of the aggregated service.
+var methods = map[fleet.Variant]string{fleet.SotW: xdstest.SotWMethod, fleet.Delta: xdstest.DeltaMethod}
+
+// ask is a first request, in either variant.
+func ask(v fleet.Variant, n *corev3.Node, typ string, names ...string) proto.Message {
+	return xdstest.NewRequest(v == fleet.Delta, n, typ, names...)
+}

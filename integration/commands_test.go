@@ -36,43 +36,6 @@ func (r *relay) prints(args string, want ...string) (out string) {
 	return out
 }
 
-// The commands of an operator, on clients of relay simulate and on some that reject a cluster.
-func TestCommandsOfOperators(t *testing.T) {
-	t.Parallel()
-	o := origin(t, xdstest.Linear)
-	o.Put("edge", xdstest.Web(1)...)
-	r := serve(t, o.Address, nil)
-	simulate := xdstest.StartProcess(t, "simulate", xdstest.Command(t, "simulate", "--relay", r.Address, "--clients", "6", "--delta"), nil)
-	for i := range 3 {
-		s := xdstest.OpenStream(t, r.Address, methods[fleet.SotW])
-		s.Ask(node(fmt.Sprint("nacks-", i), "edge"), resource.ClusterType)
-		s.Nack(resource.ClusterType, s.Next().Nonce, "no such field")
-	}
-	r.prints("status --summary", "9 clients; types on them: 24 SYNCED, 3 NACKED\n", "\nedge  9        24      0            0         0      3\n")
-	r.prints("status", "9 streams; types on them: 24 SYNCED, 3 NACKED\n", " rejects CDS version ", ": no such field (2 more like this)\n", "edge-005  edge  delta ")
-	if out := r.prints("status --state NACKED --type CDS --no-headers"); strings.Count(out, "\n") != 3 || strings.Contains(out, "NODE") || !strings.HasPrefix(out, "nacks-0  edge  sotw  NACKED ") {
-		t.Errorf("%s", out)
-	}
-	r.prints("status --state STALE", "none of 9 streams is STALE\n")
-	r.prints("keys", "\nedge  9        24      0            0         0      3 ")
-	r.prints("nacks", "no such field")
-	r.prints("origins", "ORIGIN", o.Address)
-	r.prints("diff nacks-1", "the client rejected version ", "no such field")
-	r.prints("health", "is live\n")
-	r.prints("status --node edge-001 -o wide", "CONNECTED", "127.0.0.1:")
-
-	if err := simulate.Terminate(); err != nil {
-		t.Error(err)
-	}
-	if !regexp.MustCompile(`6 of 6 connected, 6 complete, [0-9]+ ACKs, 0 NACKs, 0 errors\n`).MatchString(simulate.Log()) {
-		t.Errorf("%s", simulate.Log())
-	}
-	r.Stop()
-	if out, code := r.Run("health"); code != 1 || out != "" {
-		t.Errorf("%d %s", code, out)
-	}
-}
-
 // openTerminal makes a pseudo terminal of this size. Programs write to its second file.
 func openTerminal(t testing.TB, columns, rows uint16) (master, terminal *os.File) {
 	t.Helper()
@@ -193,30 +156,5 @@ func TestWatchOnATerminal(t *testing.T) {
 	// Without a relay the command ends. It leaves the content of the terminal as it is.
 	if out, code := r.onTerminal(columns, "status --watch"); code != 1 || out != "" {
 		t.Errorf("%d %q", code, out)
-	}
-}
-
-// Lists fit the terminal, unless with -o wide.
-func TestListsOnATerminal(t *testing.T) {
-	t.Parallel()
-	r := noisyRelay(t)
-	for _, list := range []string{"status", "status --type CDS", "status --summary", "keys", "nacks", "origins"} {
-		for _, columns := range []uint16{30, 45, 60} {
-			out, code := r.onTerminal(columns, list)
-			cut := false
-			for _, line := range plainLines(out) {
-				row := !strings.Contains(line, "; ") && !strings.HasPrefix(line, "!") // not the text under the table
-				cut = cut || strings.Contains(line, "…")
-				if n := len([]rune(line)); row && n > int(columns) {
-					t.Errorf("%s: %d characters of %d: %q", list, n, columns, line)
-				}
-			}
-			if code != 0 || !cut && columns < 60 {
-				t.Errorf("%s in %d columns: %d\n%s", list, columns, code, out)
-			}
-		}
-		if out, code := r.onTerminal(24, list+" -o wide"); code != 0 || strings.Contains(out, "…") || len(strings.Split(out, "\n")[0]) <= 24 {
-			t.Errorf("%s -o wide: %d\n%s", list, code, out)
-		}
 	}
 }

@@ -211,47 +211,6 @@ func TestGRPCurl(t *testing.T) {
 	failsWith(t, "InvalidArgument", "-plaintext", "-d", `{"node_matchers": [{"node_id": {"custom": {"name": "x"}}}]}`, at, csdsService+"/FetchClientStatus")
 }
 
-// Over TLS with a token, as for remote operators: without the token every call fails. The newest
-// token in the file counts. Health checks need no token.
-func TestGRPCurlWithTokenAndTLS(t *testing.T) {
-	t.Parallel()
-	o := origin(t, xdstest.Caches[0])
-	o.Put("edge", xdstest.Web(1)...)
-	i := issue(t)
-	token := filepath.Join(i.dir, "token")
-	write := func(text string) {
-		if err := os.WriteFile(token+".new", []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(token+".new", token); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("first\n")
-	r := start(t, "", nil, "serve", "--config", func() string {
-		s := xdstest.QuickConfig()
-		s["upstream.origins"], s["admin.grpc_address"], s["admin.address"] = xdstest.Origins(o.Address), "127.0.0.1:0", ""
-		s["admin.tls"], s["admin.token_file"] = i.serverTLS("admin", false), token
-		return s.WriteFile(t)
-	}())
-	at, ca := r.operators(), filepath.Join(i.dir, "ca")
-	with := func(token string) []string {
-		return []string{"-cacert", ca, "-H", "authorization: Bearer " + token, at, "list"}
-	}
-	says(t, with("first"), csdsService)
-	failsWith(t, "Unauthenticated", "-cacert", ca, at, csdsService+"/FetchClientStatus")
-	failsWith(t, "Unauthenticated", with("second")...)
-	failsWith(t, "certificate", at, "list")
-	failsWith(t, "", "-plaintext", at, "list")
-	says(t, []string{"-cacert", ca, "-protoset", protoset(t), at, "grpc.health.v1.Health/Check"}, `"SERVING"`)
-	write("second\n")
-	xdstest.Eventually(t, "the other token", func() error {
-		_, err := grpcurl(t, with("second")...)
-		return err
-	})
-	failsWith(t, "Unauthenticated", with("first")...)
-}
-
 // protoset is a file with the descriptors of the health service, for servers without reflection.
 func protoset(t testing.TB) string {
 	t.Helper()

@@ -3,95 +3,9 @@ package integration
 import (
 	"testing"
 
-	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
-
 	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/xdstest"
 )
-
-// P53, P54, P56: connections to origins may be open and deliver nothing. The timeouts are constant:
-// a gRPC client's keepalive asks at most every 10 s, and with another origin connecting takes at
-// most 5 s. So all cases wait at the same time.
-func TestP56_OriginsFromWhichNothingComes(t *testing.T) {
-	t.Parallel()
-	halfOpen, hanging := halfOpenOrigins(t), hangingOrigins(t)
-	halfOpen()
-	hanging()
-}
-
-// beside is a second origin, with resources that differ from the first.
-func beside(t *testing.T) (o *xdstest.Origin, has func(c *fleet.Client) bool) {
-	o = origin(t, xdstest.Linear)
-	all := append(xdstest.Web(1), xdstest.Cluster("second", 1))
-	o.Put("edge", append(all, xdstest.Endpoints("second", 1))...)
-	return o, hasAll(all...)
-}
-
-// halfOpenOrigins: keepalive finds a dead connection that was not closed. The stream is reopened
-// (P54), or opened at the next origin (P56). No client stream ends (P53), and changes made
-// meanwhile arrive.
-func halfOpenOrigins(t *testing.T) (finish func()) {
-	keepalive := map[string]any{"time": "1s", "timeout": "200ms"}
-	var alone, backed []*troubled
-	var seconds func(c *fleet.Client) bool
-	for _, v := range variants {
-		alone = append(alone, newTroubled(t, v, false, xdstest.Config{"upstream.keepalive": keepalive}))
-		var second *xdstest.Origin
-		second, seconds = beside(t)
-		backed = append(backed, newTroubled(t, v, false, xdstest.Config{"upstream.keepalive": keepalive, "second": second.Address}))
-	}
-	for _, w := range backed {
-		w.wire.SetTarget(xdstest.FreeAddress(t))
-	}
-	for _, w := range append(alone, backed...) {
-		w.wire.HangOpen()
-		w.good.Put("edge", xdstest.Web(2)...)
-		late := w.come("late") // before keepalive finds it
-		waitAll(t, late, "what is held", hasAll(xdstest.Web(1)...))
-		w.clients = append(w.clients, late...)
-	}
-	return func() {
-		for _, w := range alone {
-			waitAll(t, w.clients, "what changed meanwhile", hasAll(xdstest.Web(2)...))
-			if n := w.Metric("upstream_reconnects_total", "reason", "ended"); n != 1 {
-				t.Errorf("%v streams ended", n)
-			}
-			oneStream(t, w.clients...)
-		}
-		for _, w := range backed {
-			waitAll(t, w.clients, "what the second origin has", seconds)
-			w.well()
-			waitAll(t, w.clients, "what the first origin has", all(hasAll(xdstest.Web(2)...), hasNot(resource.ClusterType, "second")))
-			oneStream(t, w.clients...)
-		}
-	}
-}
-
-// hangingOrigins: an origin accepts connections and sends nothing, or nothing in the TLS handshake.
-// The next origin takes over (P56).
-func hangingOrigins(t *testing.T) (finish func()) {
-	var fixtures []*troubled
-	var seconds func(c *fleet.Client) bool
-	for _, secured := range []bool{false, true} {
-		for _, v := range variants {
-			var second *xdstest.Origin
-			second, seconds = beside(t)
-			w := newTroubled(t, v, secured, xdstest.Config{"second": second.Address})
-			w.replaced(xdstest.StartDeaf(t))
-			w.clients = append(w.clients, w.come("late")...)
-			fixtures = append(fixtures, w)
-		}
-	}
-	return func() {
-		for _, w := range fixtures {
-			waitAll(t, w.clients, "what the second origin has", seconds)
-			w.good.Put("edge", xdstest.Web(2)...)
-			w.well()
-			waitAll(t, w.clients, "what the first origin has", all(hasAll(xdstest.Web(2)...), hasNot(resource.ClusterType, "second")))
-			oneStream(t, w.clients...)
-		}
-	}
-}
 
 // The relay's keepalive finds a client's dead connection that was not closed. Its stream is no
 // longer counted. Other clients are not affected. The client reconnects and receives the current
@@ -123,4 +37,14 @@ func TestHalfOpenDownstream(t *testing.T) {
 		}
 	}
 	oneStream(t, honest...)
+}
+
+// oneStream fails the test if a client needed more than one stream.
+func oneStream(t testing.TB, clients ...*fleet.Client) {
+	t.Helper()
+	for _, c := range clients {
+		if n := c.Counters().Streams; n != 1 {
+			t.Errorf("%s needed %d streams: %v", c, n, c.LastError())
+		}
+	}
 }

@@ -1,14 +1,18 @@
 package integration
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/xdstest"
@@ -77,7 +81,7 @@ func TestP5_MaxRekeyed(t *testing.T) {
 	}
 	g.reloads(1, fault)
 	g.reloads(1, `"result": "rejected"`, "-o", "json")
-	if got, _ := g.ended.all(); len(got) > 0 {
+	if got := g.ended.all(); len(got) > 0 {
 		t.Errorf("a rejected reload has ended %v", got)
 	}
 	if out := command(t, "explain", "--diff", g.path, "--admin", g.Admin); !strings.Contains(out, "\n11 of 20 clients would reconnect, ") || !strings.Contains(out, "more than aggregation.max_rekeyed allows") {
@@ -96,7 +100,7 @@ func TestP5_MaxRekeyed(t *testing.T) {
 
 	g.to(eleven, fault)
 	g.reloads(0, "reloaded: aggregation.rules log.level", "--force")
-	xdstest.Eventually(t, "the ends", xdstest.Holds(func() bool { got, _ := g.ended.all(); return len(got) == 11 }))
+	xdstest.Eventually(t, "the ends", xdstest.Holds(func() bool { got := g.ended.all(); return len(got) == 11 }))
 	if g.info().Configuration.Rejected != nil || g.Metric("config_rejected") != 0 {
 		t.Error("the file still counts as rejected")
 	}
@@ -161,7 +165,7 @@ func TestP5_MaxRekeyedIsOfRules(t *testing.T) {
 	g.to(xdstest.Config{"aggregation.rules": []map[string]any{{"match": `node.id == "n-0"`, "key": "node.cluster"}}},
 		"aggregation: the new rules change the key of 19 of 20 clients")
 	g.to(xdstest.Config{"downstream.identity": `node.id == "n-0"`, "downstream.secrets": "deny"}, "moving=0 refused=19 clients=20")
-	xdstest.Eventually(t, "the ends", xdstest.Holds(func() bool { got, _ := g.ended.all(); return len(got) == 19 }))
+	xdstest.Eventually(t, "the ends", xdstest.Holds(func() bool { got := g.ended.all(); return len(got) == 19 }))
 	g.waitGauge(0, "config_rejected") // set after the streams' ends have begun
 }
 
@@ -180,4 +184,40 @@ func TestErrorsOfRejectedRules(t *testing.T) {
 	g.to(rules("node.cluster"), reloaded)
 	g.WaitMetric(20, "rule_errors_total")
 	g.waitGauge(1, "rules_with_errors")
+}
+
+// command runs a command of the binary, and returns its output.
+func command(t testing.TB, args ...string) string {
+	t.Helper()
+	out, err := xdstest.Command(t, args...).Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		t.Fatalf("%v: %v: %s", args, err, exit.Stderr)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+// endings are the statuses of ended streams, by the client's id.
+type endings struct {
+	mu sync.Mutex
+	of map[string]codes.Code
+}
+
+func (e *endings) note(c *fleet.Client, err error) {
+	if err == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, again := e.of[c.ID()]; !again { // a refused client retries again and again
+		e.of[c.ID()] = status.Code(errors.Unwrap(err))
+	}
+}
+
+func (e *endings) all() map[string]codes.Code {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return maps.Clone(e.of)
 }

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,14 +23,12 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/xds"
 
 	"xdsrelay/internal/fanout/tokens/tokenstest"
-	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 	"xdsrelay/internal/xdstest"
 )
@@ -270,10 +267,6 @@ func TestTokensRotate(t *testing.T) {
 			rotatesForGRPC(t, enabled+"=true", away)
 		})
 	}
-	t.Run("200 streams", func(t *testing.T) {
-		t.Parallel()
-		rotatesUnderLoad(t)
-	})
 }
 
 // rotatesForGRPC runs grpc-go's xDS client, which sends the token in a file (gRFC A97). With on_expiry:
@@ -359,69 +352,6 @@ func rotatesForGRPC(t *testing.T, enabled string, away bool) {
 		t.Error(log)
 	}
 	wantHidden(t, r, tokensGiven)
-}
-
-// bearers are the call credentials of a client whose token is renewed.
-type bearers struct{ token atomic.Pointer[string] }
-
-func (b *bearers) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
-	return map[string]string{"authorization": "Bearer " + *b.token.Load()}, nil
-}
-func (*bearers) RequireTransportSecurity() bool { return false }
-
-// rotatesUnderLoad renews tokens and keys while the resources change. With on_expiry: keep no stream
-// ends. With end each stream ends, and its client misses no change.
-func rotatesUnderLoad(t *testing.T) {
-	issuer, o := tokenstest.New(t), origin(t, xdstest.Linear)
-	o.Put("edge", xdstest.Cluster("c", 0))
-	keeps, ends := tokensOf(issuer), tokensOf(issuer)
-	ends["on_expiry"] = "end"
-	at := []string{xdstest.FreeAddress(t), xdstest.FreeAddress(t)}
-	conf := xdstest.QuickConfig().With(xdstest.Config{"upstream.origins": xdstest.Origins(o.Address), "downstream.listeners": []map[string]any{
-		{"address": at[0], "tokens": keeps}, {"address": at[1], "tokens": ends},
-	}})
-	delete(conf, "downstream.address")
-	xdstest.StartRelay(t, conf)
-	var given bearers
-	renew := func(valid time.Duration) {
-		token := podToken(issuer, "pod", "", valid)
-		given.token.Store(&token)
-	}
-	renew(10 * time.Second)
-	add := func(n int, target string) (out []*fleet.Client) {
-		for i := range n {
-			out = append(out, client(t, target, fleet.ClientConfig{Node: node(fmt.Sprint("n-", i), "edge"), Variant: variants[i%2], Behaviour: fleet.Raw,
-				Subscribe:   []fleet.Subscription{{Type: resource.ClusterType}},
-				DialOptions: []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithPerRPCCredentials(&given)}}))
-		}
-		return out
-	}
-	kept, ended := add(100, at[0]), add(100, at[1])
-	waitAll(t, slices.Concat(kept, ended), "the first answer", has(xdstest.Cluster("c", 0)))
-	changes := 0
-	change := func(during time.Duration) {
-		for end := time.Now().Add(during); time.Now().Before(end); xdstest.Pause(t, 200*time.Millisecond) {
-			renew(2 * time.Second)
-			changes++
-			o.Put("edge", xdstest.Cluster("c", changes))
-		}
-	}
-	change(10 * time.Second) // until then the relay does not read the keys again
-	issuer.Rotate(true)
-	change(4 * time.Second)
-	renew(time.Hour)
-	kept = append(kept, add(1, at[0])...) // with the new key
-	waitAll(t, slices.Concat(kept, ended), "the last change", has(xdstest.Cluster("c", changes)))
-	for _, c := range kept {
-		if n := c.Counters(); n.Streams != 1 || n.Removed > 0 {
-			t.Errorf("on_expiry: keep: %s: %+v", c.ID(), n)
-		}
-	}
-	for _, c := range ended {
-		if n := c.Counters(); n.Streams == 1 || n.Removed > 0 {
-			t.Errorf("on_expiry: end: %s: %+v", c.ID(), n)
-		}
-	}
 }
 
 // callUntilEOF calls until standard input ends. No call may fail.

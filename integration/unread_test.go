@@ -6,49 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/encoding/gzip"
-
 	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/xdstest"
 )
-
-// Clients that fail before their first request are in the log, with their peer, and in relay
-// status.
-func TestUnreadClientsAreShown(t *testing.T) {
-	t.Parallel()
-	o := origin(t, xdstest.Linear)
-	r := serve(t, o.Address, nil)
-	for reason, fails := range map[string]func(){
-		"protocol": func() {
-			c, err := net.Dial("tcp", r.Address)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, _ = c.Write([]byte("PROXY TCP4 10.0.0.1 10.0.0.2 5 6\r\nPRI * HTTP/2.0\r\n\r\n"))
-			_, _ = c.Read(make([]byte, 1)) // until it was read
-			_ = c.Close()
-		},
-		"compression": func() {
-			conn := xdstest.Dial(t, r.Address, nil, grpc.WithDefaultCallOptions(grpc.UseCompressor(gzip.Name)))
-			s := xdstest.OpenStreamOn(t, conn, xdstest.SotWMethod)
-			s.Ask(node("n", "edge"), "type.googleapis.com/envoy.config.cluster.v3.Cluster")
-			s.WantEnd(codes.Unimplemented)
-		},
-	} {
-		fails()
-		xdstest.Eventually(t, reason+" in the log", func() error {
-			for _, line := range strings.Split(r.Log(), "\n") {
-				if strings.Contains(line, "reason="+reason) && strings.Contains(line, "peer=127.0.0.1:") {
-					return nil
-				}
-			}
-			return xdstest.ErrNotYet
-		})
-		r.problem(true, "; reason "+reason+": ")
-	}
-}
 
 // fewFiles starts a relay that may open 40 files, and 60 connections to it. The returned function closes
 // them.

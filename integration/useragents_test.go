@@ -3,9 +3,7 @@ package integration
 import (
 	"maps"
 	"net/http"
-	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -13,7 +11,6 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/xdstest"
@@ -64,38 +61,6 @@ func TestP58_ClientsOfDifferentKinds(t *testing.T) {
 	}
 	if n := strings.Count(r.Log(), `msg="clients of a key differ in user agent" key=mixed user_agent=envoy other_user_agent="gRPC Go" node=grpc-1`); n != 1 {
 		t.Errorf("%d warnings:\n%s", n, r.Log())
-	}
-}
-
-// With config/rules/sidecars.yaml an Envoy and a gRPC process of one app have different keys.
-func TestSidecarsOfDifferentKinds(t *testing.T) {
-	t.Parallel()
-	rules, err := filepath.Abs("../config/rules/sidecars.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := serve(t, origin(t, xdstest.Linear).Address, xdstest.Config{"aggregation.file": rules})
-	for agent, generator := range map[string]string{"envoy": "", "gRPC Go": "grpc"} {
-		metadata := map[string]any{"LABELS": map[string]any{"app": "cart"}}
-		if generator != "" {
-			metadata["GENERATOR"] = generator
-		}
-		fields, err := structpb.NewStruct(metadata)
-		if err != nil {
-			t.Fatal(err)
-		}
-		client(t, r.Address, fleet.ClientConfig{Variant: fleet.SotW, Behaviour: fleet.Envoy,
-			Node: &corev3.Node{Id: "sidecar~10.0.0.1~" + strings.Fields(agent)[0] + ".shop~shop.svc", UserAgentName: agent, Metadata: fields}})
-	}
-	xdstest.Eventually(t, "a key for each kind", xdstest.Holds(func() bool {
-		var keys []string
-		for _, k := range r.keys() {
-			keys = append(keys, k.Key)
-		}
-		return slices.Equal(keys, []string{"sidecar/envoy/shop/cart/none", "sidecar/grpc/shop/cart/none"})
-	}))
-	if n := r.Metric("mixed_user_agent_keys"); n != 0 {
-		t.Errorf("%v keys are mixed", n)
 	}
 }
 

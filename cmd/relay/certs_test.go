@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 )
@@ -143,4 +144,26 @@ func TestRequestedReloadReadsEveryFile(t *testing.T) {
 	if got, want := faults(), []string{"downstream.tls", "admin.tls", "origin file:.", "origin 127.0.0.1:1"}; !slices.Equal(got, want) {
 		t.Errorf("%q have faults, want %q", got, want)
 	}
+}
+
+// An expired certificate is a fault, and one that expires soon is a warning. The relay is ready with
+// both, and shows them.
+func TestCertificatesThatExpire(t *testing.T) {
+	dir := t.TempDir()
+	ca := tlstest.NewAuthority(t)
+	ca.Pair(t, tlstest.Expired()).Write(t, dir, "old")
+	ca.Pair(t, tlstest.ExpiresIn(6*24*time.Hour)).Write(t, dir, "week")
+	text := "name: r\nupstream: {origins: [{address: '127.0.0.1:1', tls: {cert_file: D/week.crt, key_file: D/week.key}}]}\nadmin: {address: '127.0.0.1:0'}\n" +
+		"downstream: {listeners: [{address: '127.0.0.1:0', tls: {cert_file: D/week.crt, key_file: D/week.key}}, {address: '127.0.0.1:0', tls: {cert_file: D/old.crt, key_file: D/old.key}}]}\n"
+	text = strings.ReplaceAll(text, "D/", dir+"/")
+	code, out, _ := runRelay("validate", "--config", filepath.Join(files(t, map[string]string{"relay.yaml": text}), "relay.yaml"))
+	for _, want := range []string{
+		"downstream.listeners[1].tls.cert_file: the certificate expired at 20", "downstream.listeners[0].tls.cert_file: warning: the certificate expires at 20",
+		"upstream.origins[0].tls.cert_file: warning: the certificate expires at 20",
+	} {
+		if code != 1 || !strings.Contains(out, want) {
+			t.Errorf("%d, and no %q in\n%s", code, want, out)
+		}
+	}
+	newReloadFixtureOf(t, text) // starts all the same
 }

@@ -3,17 +3,9 @@
 package loadtest
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,6 +17,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 	"xdsrelay/internal/xdstest"
 )
 
@@ -66,7 +59,7 @@ func (b *bench) start(name string, config xdstest.Config) *contender {
 	b.Helper()
 	c := &contender{t: b, name: name, load: b.load, addr: xdstest.FreeAddress(b), admin: xdstest.FreeAddress(b)}
 	if b.load.TLS {
-		b.load.Cert, b.load.Key = b.certificate()
+		b.load.Cert, b.load.Key = tlstest.NewAuthority(b).Pair(b, tlstest.Loopback()).Write(b, b.TempDir(), "server")
 		c.load = b.load
 	}
 	var cmd *exec.Cmd
@@ -112,37 +105,6 @@ func (c *contender) run(cmd *exec.Cmd) {
 func (c *contender) awaitReady() {
 	c.t.Helper()
 	xdstest.Eventually(c.t, c.name+" is ready", func() error { _, err := xdstest.HTTPGet("http://" + c.admin + "/ready"); return err })
-}
-
-// certificate makes a certificate, and returns its files.
-func (b *bench) certificate() (cert, key string) {
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		b.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "loadtest"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	if err != nil {
-		b.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		b.Fatal(err)
-	}
-	dir := b.TempDir()
-	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	if err := errors.Join(
-		os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600),
-		os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600),
-	); err != nil {
-		b.Fatal(err)
-	}
-	return cert, key
 }
 
 // get reads a path of the server's HTTP API. The answer is not compressed, which keeps its cost low.

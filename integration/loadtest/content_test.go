@@ -54,8 +54,7 @@ type load struct {
 	Every   time.Duration
 	// Streams per connection; 0: one.
 	Streams int
-	// TLS secures the connections. Cert and Key are the files of the server's certificate, which is
-	// self-signed.
+	// TLS secures the connections. Cert and Key are the files of the server's certificate.
 	TLS       bool
 	Cert, Key string
 }

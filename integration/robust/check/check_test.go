@@ -24,23 +24,6 @@ var bad = []struct {
 		n := s.open("C", 1, "a", Delta).ask(Cluster).get(Cluster, "c", "two")
 		return []string{"client C, stream 1", `Cluster "c" of "k"`, at(n), `of "c" of "k2"`, at(p)}
 	}},
-	{"another name's content", RulePublished, func(s *script) []string {
-		p := s.publish("x", Cluster, "c", "one", "d", "two")
-		n := s.open("C", 1, "a", Delta).ask(Cluster).get(Cluster, "c", "two")
-		return []string{`Cluster "c" of "k"`, at(n), `of "d" of "k"`, at(p)}
-	}},
-	{"a content before it was published", RulePublished, func(s *script) []string {
-		n := s.open("C", 1, "a", Delta).ask(Cluster).get(Cluster, "c", "one")
-		p := s.publish("x", Cluster, "c", "one")
-		return []string{"client C, stream 1", at(n), "only later", at(p)}
-	}},
-	{"a response of another relay", RulePublished, func(s *script) []string {
-		s.publish("x", Cluster, "c", "one")
-		h := s.open("C", 1, "a", Delta).ask(Cluster)
-		h.relay = "b"
-		n := h.get(Cluster, "c", "one")
-		return []string{"client C, stream 1", at(n), at(h.opened), "opened", "a response of b#1"}
-	}},
 	{"back on the same stream", RuleOrder, func(s *script) []string {
 		p := s.publish("x", Cluster, "c", "one")
 		s.publish("x", Cluster, "c", "two")
@@ -48,23 +31,6 @@ var bad = []struct {
 		before := h.get(Cluster, "c", "two")
 		n := h.get(Cluster, "c", "one")
 		return []string{"client C, stream 1", `Cluster "c" of "k"`, at(n), "went back to one", at(p), at(before)}
-	}},
-	{"back behind what the process gave another before", RuleOrder, func(s *script) []string {
-		s.publish("x", Endpoint, "c", "one")
-		s.publish("x", Endpoint, "c", "two")
-		before := s.open("C", 1, "a", Delta).ask(Endpoint, "c").get(Endpoint, "c", "two")
-		n := s.open("D", 1, "a", SotW).ask(Endpoint, "c").get(Endpoint, "c", "one")
-		return []string{"client D, stream 1", at(n), "after what client C, stream 1, had", at(before)}
-	}},
-	{"older than the start of the process", RuleOrder, func(s *script) []string {
-		s.publish("x", Cluster, "c", "one")
-		s.publish("x", Cluster, "c", "two")
-		s.add(Event{What: Ended, Relay: "a", Process: 1})
-		s.add(Event{What: Began, Relay: "a", Process: 2})
-		h := s.open("C", 1, "a", Delta).ask(Cluster)
-		h.process = 2
-		n := h.get(Cluster, "c", "one")
-		return []string{"client C, stream 1", at(n), "the start of a#2"}
 	}},
 	{"older than what is stored", RuleOrder, func(s *script) []string {
 		s.restart("a", 2)
@@ -83,55 +49,6 @@ var bad = []struct {
 		n := d.get(Cluster, "c", "one")
 		return []string{"client D, stream 1", at(n), "after what the store of a had", at(before)}
 	}},
-	{"with a store, behind what another has all the time", RuleOrder, func(s *script) []string {
-		s.restart("a", 2)
-		s.publish("x", Endpoint, "c", "one")
-		s.publish("x", Endpoint, "c", "two")
-		h := s.open("C", 1, "a", Delta).ask(Endpoint, "c")
-		h.process = 2
-		before := h.get(Endpoint, "c", "two")
-		d := s.open("D", 1, "a", Delta).ask(Endpoint, "c")
-		d.process = 2
-		n := d.get(Endpoint, "c", "one")
-		return []string{"client D, stream 1", at(n), "after what client C, stream 1, had", at(before)}
-	}},
-	{"with a store, behind what another has as the name is requested again", RuleOrder, func(s *script) []string {
-		s.restart("a", 2)
-		s.publish("x", Endpoint, "c", "one")
-		s.publish("x", Endpoint, "c", "two")
-		h := s.open("C", 1, "a", Delta).ask(Endpoint, "c")
-		d := s.open("D", 1, "a", Delta).ask(Endpoint, "c")
-		h.process, d.process = 2, 2
-		h.get(Endpoint, "c", "one")
-		before := d.get(Endpoint, "c", "two")
-		h.drop(Endpoint, "c").ask(Endpoint, "c")
-		n := h.get(Endpoint, "c", "one")
-		return []string{"client C, stream 1", at(n), "after what client D, stream 1, had", at(before)}
-	}},
-	{"back to what an origin had before, over another origin", RuleOrder, func(s *script) []string {
-		p := s.publish("x", Cluster, "c", "one")
-		s.publish("x", Cluster, "c", "two")
-		s.publish("y", Cluster, "c", "other")
-		h := s.open("C", 1, "a", Delta).ask(Cluster)
-		h.get(Cluster, "c", "two")
-		before := h.get(Cluster, "c", "other")
-		n := h.get(Cluster, "c", "one")
-		return []string{at(n), at(p), at(before)}
-	}},
-	{"back, whichever origin it was", RuleOrder, func(s *script) []string {
-		s.publish("x", Cluster, "c", "one")
-		s.publish("x", Cluster, "c", "two")
-		s.publish("y", Cluster, "c", "one")
-		s.publish("y", Cluster, "c", "two")
-		s.publish("y", Cluster, "c", "three")
-		h := s.open("C", 1, "a", Delta).ask(Cluster)
-		h.get(Cluster, "c", "two") // of x or y
-		h.get(Cluster, "c", "one") // of the other
-		h.get(Cluster, "c", "three")
-		before := h.get(Cluster, "c", "two") // of x
-		n := h.get(Cluster, "c", "one")
-		return []string{at(n), at(before)}
-	}},
 	{"a removal out of the blue", RuleRemoval, func(s *script) []string {
 		p := s.publish("x", Cluster, "c", "one")
 		h := s.open("C", 1, "a", Delta).ask(Cluster)
@@ -145,25 +62,6 @@ var bad = []struct {
 		h.get(Cluster, "c", "one", "d", "one-d")
 		n := h.get(Cluster, "d", "one-d")
 		return []string{`Cluster "c" of "k"`, at(n), at(p)}
-	}},
-	{"missing in a full state by name", RuleRemoval, func(s *script) []string {
-		p := s.publish("x", Cluster, "c", "one", "d", "one-d")
-		h := s.open("C", 1, "a", SotW).ask(Cluster, "c", "d")
-		h.get(Cluster, "c", "one", "d", "one-d")
-		n := h.get(Cluster, "d", "one-d")
-		return []string{`Cluster "c" of "k"`, at(n), at(p)}
-	}},
-	{"missing from the first on, where others had it", RuleRemoval, func(s *script) []string {
-		s.publish("x", Cluster, "c", "one", "d", "one-d")
-		before := s.open("C", 1, "b", SotW).ask(Cluster).get(Cluster, "c", "one", "d", "one-d")
-		n := s.open("D", 1, "b", SotW).ask(Cluster).get(Cluster, "d", "one-d")
-		return []string{"client D, stream 1", `Cluster "c" of "k"`, at(n), at(before)}
-	}},
-	{"missing where the client resumed with it", RuleRemoval, func(s *script) []string {
-		s.publish("x", Cluster, "c", "one", "d", "one-d")
-		before := s.open("C", 1, "a", SotW).ask(Cluster).get(Cluster, "c", "one", "d", "one-d")
-		n := s.open("C", 2, "a", SotW).ask(Cluster).get(Cluster, "d", "one-d")
-		return []string{"client C, stream 2", `Cluster "c" of "k"`, at(n), at(before)}
 	}},
 	{"not the newest at rest", RuleNewest, func(s *script) []string {
 		s.publish("x", Cluster, "c", "one")
@@ -179,38 +77,6 @@ var bad = []struct {
 		n := h.holds(Endpoint)
 		return []string{`ClusterLoadAssignment "c" of "k"`, at(n), "it has nothing", at(p)}
 	}},
-	{"still there at rest", RuleNewest, func(s *script) []string {
-		s.publish("x", Cluster, "c", "one")
-		h := s.open("C", 1, "a", SotW).ask(Cluster)
-		h.get(Cluster, "c", "one")
-		p := s.publish("x", Cluster, "c", "")
-		n := h.holds(Cluster, "c", "one")
-		return []string{at(n), "has nothing since " + at(p)}
-	}},
-	{"half of one origin, half of the other at rest", RuleNewest, func(s *script) []string {
-		s.publish("x", Cluster, "c", "x1", "d", "x2")
-		p := s.publish("y", Cluster, "c", "y1", "d", "y2")
-		h := s.open("C", 1, "a", Delta).ask(Cluster)
-		h.get(Cluster, "c", "x1", "d", "y2")
-		n := h.holds(Cluster, "c", "x1", "d", "y2")
-		return []string{at(n), "at rest it has", at(p - 2)}
-	}},
-	{"what it never received", RuleNewest, func(s *script) []string {
-		s.publish("x", Cluster, "c", "one")
-		s.publish("x", Cluster, "c", "two")
-		h := s.open("C", 1, "a", Delta).ask(Cluster)
-		h.get(Cluster, "c", "one")
-		n := h.holds(Cluster, "c", "two")
-		return []string{at(n), at(h.opened), "received last", "is one"}
-	}},
-	{"no stream at rest", RuleNewest, func(s *script) []string {
-		s.publish("x", Cluster, "c", "one")
-		h := s.open("C", 1, "a", Delta).ask(Cluster)
-		h.get(Cluster, "c", "one")
-		h.close("1", "", true)
-		n := h.holds(Cluster, "c", "one")
-		return []string{"client C, stream 1", at(n), "no stream"}
-	}},
 	{"a stream that broke untouched", RuleUnbroken, func(s *script) []string {
 		s.publish("x", Cluster, "c", "one")
 		h := s.open("C", 1, "a", Delta).ask(Cluster)
@@ -218,11 +84,6 @@ var bad = []struct {
 		s.add(Event{What: Touched, Conn: "2"})
 		n := h.close("1", "Unavailable", false)
 		return []string{"client C, stream 1", at(n), "opened at " + at(h.opened)}
-	}},
-	{"an end without an error", RuleUnbroken, func(s *script) []string {
-		h := s.open("C", 1, "a", Delta).ask(Cluster)
-		n := h.close("1", "EOF", false)
-		return []string{at(n), at(h.opened)}
 	}},
 	{"refused although something is held", RuleUnbroken, func(s *script) []string {
 		s.publish("x", Cluster, "c", "one")
@@ -298,24 +159,6 @@ var good = map[string]func(s *script){
 			h.get(Cluster, "c", "one")
 		}
 	},
-	"the origin went back": func(s *script) {
-		s.publish("x", Cluster, "c", "one")
-		s.publish("x", Cluster, "c", "two")
-		s.publish("x", Cluster, "c", "one")
-		h := s.open("C", 1, "a", Delta).ask(Cluster)
-		h.get(Cluster, "c", "two")
-		h.get(Cluster, "c", "one")
-		h.holds(Cluster, "c", "one")
-	},
-	"the other origin is behind": func(s *script) {
-		s.publish("x", Cluster, "c", "x1")
-		s.publish("y", Cluster, "c", "y1")
-		s.publish("x", Cluster, "c", "x2")
-		h := s.open("C", 1, "a", Delta).ask(Cluster)
-		h.get(Cluster, "c", "x2")
-		h.get(Cluster, "c", "y1")
-		h.get(Cluster, "c", "x2")
-	},
 	"the other origin does not have it": func(s *script) {
 		s.publish("x", Cluster, "c", "x1")
 		s.publish("y", Cluster, "d", "y1")
@@ -332,152 +175,12 @@ var good = map[string]func(s *script){
 		h.lose(Cluster, "c")
 		h.get(Cluster, "c", "one")
 	},
-	"what is on its way while another has more": func(s *script) {
-		s.publish("x", Cluster, "c", "one")
-		s.publish("x", Cluster, "c", "two")
-		d := s.open("D", 1, "a", Delta).ask(Cluster)
-		s.open("C", 1, "a", Delta).ask(Cluster).get(Cluster, "c", "two")
-		d.get(Cluster, "c", "one")
-		d.get(Cluster, "c", "two")
-	},
-	"by name it is not yet where it is by wildcard": func(s *script) {
-		s.publish("x", Cluster, "c", "one")
-		s.publish("x", Cluster, "c", "two")
-		s.open("C", 1, "a", Delta).ask(Cluster).get(Cluster, "c", "two")
-		s.open("D", 1, "a", Delta).ask(Cluster, "c").get(Cluster, "c", "one")
-	},
 	"missing because it is not requested any more": func(s *script) {
 		s.publish("x", Cluster, "c", "one", "d", "one-d")
 		h := s.open("C", 1, "a", SotW).ask(Cluster, "c", "d")
 		h.get(Cluster, "c", "one", "d", "one-d")
 		h.ask(Cluster, "d").ask(Cluster, "c", "d")
 		h.get(Cluster, "d", "one-d")
-	},
-	"what comes after it was given up need not stay": func(s *script) {
-		s.publish("x", Cluster, "c", "one", "d", "one-d")
-		h := s.open("C", 1, "a", SotW).ask(Cluster, "c", "d")
-		h.get(Cluster, "c", "one", "d", "one-d")
-		h.ask(Cluster, "d")
-		h.get(Cluster, "c", "one", "d", "one-d")
-		h.get(Cluster, "d", "one-d")
-	},
-	"sent twice": func(s *script) {
-		s.publish("x", Endpoint, "c", "one")
-		h := s.open("C", 1, "a", Delta).ask(Endpoint, "c")
-		h.get(Endpoint, "c", "one")
-		h.get(Endpoint, "c", "one")
-	},
-	"a load assignment that went stays with one side in SotW": func(s *script) {
-		s.publish("x", Endpoint, "c", "one")
-		h := s.open("C", 1, "b", Delta).ask(Endpoint, "c")
-		h.get(Endpoint, "c", "one")
-		s.publish("x", Endpoint, "c", "")
-		h.holds(Endpoint, "c", "one")
-	},
-	"state that it resumed with, and no client of this relay ever had": func(s *script) {
-		s.publish("x", Endpoint, "c", "one")
-		h := s.open("C", 1, "b", Delta).ask(Endpoint, "c")
-		h.get(Endpoint, "c", "one")
-		h.close("1", "", true)
-		s.publish("x", Endpoint, "c", "")
-		s.open("C", 2, "a", Delta).ask(Endpoint, "c").holds(Endpoint, "c", "one")
-	},
-	"a stream on a connection that was cut": func(s *script) {
-		h := s.open("C", 1, "a", Delta).ask(Cluster)
-		h.close("1", "Unavailable", false)
-		s.add(Event{What: Touched, Conn: "1"}) // recorded later than its effect
-	},
-	"a stream that could not be opened": func(s *script) {
-		s.open("C", 1, "a", Delta)
-		s.add(Event{What: Closed, Client: "C", Stream: 1, Silent: true, Error: "Unavailable"})
-	},
-	"refused because nothing is held": func(s *script) {
-		h := s.open("C", 1, "a", Delta).ask(Cluster)
-		h.close("1", "rpc error: code = Unavailable", false)
-	},
-	"a route to a cluster that no client had": func(s *script) {
-		s.publish("x", Route, "r", "to-c")
-		s.open("C", 1, "a", Delta).ask(Cluster).ask(Route, "r").route("to-c", "c")
-	},
-	"a route to a cluster that came with another stream": func(s *script) {
-		s.publish("x", Cluster, "c", "one")
-		s.publish("x", Route, "r", "to-c")
-		h := s.open("C", 1, "a", Delta).ask(Cluster)
-		h.get(Cluster, "c", "one")
-		h.close("1", "", true)
-		s.open("C", 2, "a", Delta).ask(Cluster).ask(Route, "r").route("to-c", "c")
-	},
-	"a process with a store begins with what was stored": func(s *script) {
-		s.restart("a", 2)
-		s.publish("x", Cluster, "c", "one")
-		h := s.open("C", 1, "a", Delta).ask(Cluster)
-		h.process = 2
-		h.get(Cluster, "c", "one")
-		h.holds(Cluster, "c", "one")
-		s.add(Event{What: Rest})
-		s.add(Event{What: Stored, Relay: "a", Process: 2})
-		s.publish("x", Cluster, "c", "two")
-		h.get(Cluster, "c", "two")
-		h.close("1", "", true)
-		s.restart("a", 3)
-		d := s.open("D", 1, "a", Delta).ask(Cluster)
-		d.process = 3
-		d.get(Cluster, "c", "one")
-		d.get(Cluster, "c", "two")
-	},
-	"with a store, a name that was given up may come from it": func(s *script) {
-		s.restart("a", 2)
-		s.publish("x", Endpoint, "c", "one")
-		s.publish("x", Endpoint, "c", "two")
-		h := s.open("C", 1, "a", Delta).ask(Endpoint, "c", "d")
-		h.process = 2
-		h.get(Endpoint, "c", "two")
-		h.drop(Endpoint, "c").ask(Endpoint, "c")
-		h.get(Endpoint, "c", "one")
-	},
-	"with a store, what was on its way as the name was given up": func(s *script) {
-		s.restart("a", 2)
-		s.publish("x", Endpoint, "c", "one")
-		h := s.open("C", 1, "a", Delta).ask(Endpoint, "c")
-		d := s.open("D", 1, "a", Delta).ask(Endpoint, "c")
-		h.process, d.process = 2, 2
-		h.get(Endpoint, "c", "one")
-		s.publish("x", Endpoint, "c", "two")
-		d.get(Endpoint, "c", "two")
-		h.drop(Endpoint, "c")
-		h.get(Endpoint, "c", "one") // sent again
-	},
-	"with a store, what was on its way for long": func(s *script) {
-		s.restart("a", 2)
-		s.publish("x", Endpoint, "c", "one")
-		h := s.open("C", 1, "a", Delta).ask(Endpoint, "c")
-		d := s.open("D", 1, "a", Delta).ask(Endpoint, "c")
-		h.process, d.process = 2, 2
-		h.get(Endpoint, "c", "one")
-		s.add(Event{What: Touched, Conn: "1"})
-		s.publish("x", Endpoint, "c", "two")
-		d.get(Endpoint, "c", "two")
-		h.drop(Endpoint, "c").ask(Endpoint, "c")
-		h.get(Endpoint, "c", "one")
-		h.close("1", "", true)
-	},
-	"with a store, a client that left is not counted": func(s *script) {
-		s.restart("a", 2)
-		s.publish("x", Endpoint, "c", "one")
-		s.publish("x", Endpoint, "c", "two")
-		h := s.open("C", 1, "a", Delta).ask(Endpoint, "c")
-		h.process = 2
-		h.get(Endpoint, "c", "two")
-		h.close("1", "", true)
-		d := s.open("D", 1, "a", Delta).ask(Endpoint, "c")
-		d.process = 2
-		d.get(Endpoint, "c", "one")
-	},
-	"a part of an answer, to a client that resumes nothing": func(s *script) {
-		s.publish("x", Cluster, "c", "one", "d", "one-d")
-		h := s.open("C", 1, "a", SotW).ask(Cluster)
-		h.get(Cluster, "d", "one-d")
-		h.get(Cluster, "c", "one", "d", "one-d")
 	},
 	"a route without its cluster, while clusters wait for a complete answer": func(s *script) {
 		s.publish("x", Cluster, "c", "one")
@@ -491,14 +194,6 @@ var good = map[string]func(s *script){
 		h.process = 2
 		s.publish("x", Route, "r", "to-d")
 		h.route("to-d", "d")
-	},
-	"a removal after the names were given up": func(s *script) {
-		s.publish("x", Endpoint, "c", "one")
-		h := s.open("C", 1, "a", Delta).ask(Endpoint, "c", "d")
-		h.get(Endpoint, "c", "one")
-		h.drop(Endpoint, "c")
-		h.lose(Endpoint, "d")
-		h.holds(Endpoint)
 	},
 }
 
