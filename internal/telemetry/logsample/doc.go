@@ -3,8 +3,9 @@
 //
 // Lines are of one kind if they have the same level, the same message and the same key, type,
 // version, reason and origin. The other attributes do not count: they differ from client to
-// client. In each Window the first PerKind lines of a kind are written. The end of the window
-// writes the last line that was left out, with their number in the attribute "left_out".
+// client. In each Window the first PerKind lines of a kind are written. At the end of the window, a
+// line "lines left out" says which kind and how many. A line itself is written at once or never, so
+// none is read as news when what it said is over.
 //
 // A message has at most Kinds kinds in a window. All lines beyond count as one more kind, which
 // writes no line at once. So a message has at most Kinds × (PerKind + 1) + 1 lines in a window, for

@@ -2,10 +2,10 @@ package logsample
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 )
@@ -25,15 +25,15 @@ const Requested = "requested"
 // Handler leaves out lines that repeat.
 type Handler struct {
 	next   slog.Handler
-	kind   string // the attributes that the logger brings and that make a kind
-	all    bool   // the logger has the attribute Requested: no line is left out
-	group  bool   // the attributes of a record are in a group: none of them makes a kind
+	attrs  []slog.Attr // the attributes that the logger brings and that make a kind
+	all    bool        // the logger has the attribute Requested: no line is left out
+	group  bool        // the attributes of a record are in a group: none of them makes a kind
 	counts *counts
 }
 
 // New returns a handler that passes lines on to next, except repeated ones.
 func New(next slog.Handler) *Handler {
-	return &Handler{next: next, counts: &counts{kinds: make(map[kind]*count), messages: make(map[string]int)}}
+	return &Handler{next: next, counts: &counts{next: next, kinds: make(map[kind]*count), messages: make(map[string]int)}}
 }
 
 // Enabled implements slog.Handler.
@@ -52,10 +52,8 @@ func (h *Handler) WithAttrs(as []slog.Attr) slog.Handler {
 	out := *h
 	out.next = h.next.WithAttrs(as)
 	if !h.group {
-		for _, a := range as {
-			out.kind += part(a)
-			out.all = out.all || a.Key == Requested
-		}
+		out.attrs = slices.Concat(h.attrs, slices.DeleteFunc(slices.Clone(as), makesNoKind))
+		out.all = h.all || slices.ContainsFunc(as, func(a slog.Attr) bool { return a.Key == Requested })
 	}
 	return &out
 }
@@ -78,30 +76,31 @@ type kind struct {
 	rest    bool   // the lines of all kinds beyond Kinds
 }
 
-// kindOf returns the kind of a line that the handler was given.
-func (h *Handler) kindOf(r slog.Record) kind {
-	var attrs strings.Builder
-	attrs.WriteString(h.kind)
+// kindOf returns the kind of a line that the handler was given, and its attributes.
+func (h *Handler) kindOf(r slog.Record) (kind, []slog.Attr) {
+	attrs := slices.Clone(h.attrs)
 	if !h.group {
 		r.Attrs(func(a slog.Attr) bool {
-			attrs.WriteString(part(a))
+			if !makesNoKind(a) {
+				attrs = append(attrs, a)
+			}
 			return true
 		})
 	}
-	return kind{level: r.Level, message: r.Message, attrs: attrs.String()}
+	return kind{level: r.Level, message: r.Message, attrs: fmt.Sprintf("%q", attrs)}, attrs
 }
 
-// part is the text by which an attribute makes a kind, or "".
-func part(a slog.Attr) string {
+func makesNoKind(a slog.Attr) bool {
 	switch a.Key {
 	case "key", "type", "version", "reason", "origin":
-		return a.Key + "=" + a.Value.String() + "\n"
+		return false
 	}
-	return ""
+	return true
 }
 
 // counts are the lines of the current window. Handlers made by WithAttrs share them.
 type counts struct {
+	next     slog.Handler // without attributes of loggers
 	mu       sync.Mutex
 	kinds    map[kind]*count
 	messages map[string]int // the number of a message's kinds
@@ -111,13 +110,13 @@ type counts struct {
 type count struct {
 	written int
 	leftOut int
-	last    slog.Record  // the last line that was left out
-	by      slog.Handler // the handler that it was for
+	last    time.Time   // of the last line that was left out
+	attrs   []slog.Attr // of the kind; none with rest
 }
 
 // allow counts a line and reports whether it is to be written.
 func (c *counts) allow(h *Handler, r slog.Record) bool {
-	k := h.kindOf(r)
+	k, attrs := h.kindOf(r)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.kinds) == 0 {
@@ -125,11 +124,11 @@ func (c *counts) allow(h *Handler, r slog.Record) bool {
 	}
 	n := c.kinds[k]
 	if n == nil && c.messages[k.message] >= Kinds {
-		k = kind{level: k.level, message: k.message, rest: true}
+		k, attrs = kind{level: k.level, message: k.message, rest: true}, nil
 		n = c.kinds[k]
 	}
 	if n == nil {
-		n = new(count)
+		n = &count{attrs: attrs}
 		c.kinds[k] = n
 		c.messages[k.message]++
 	}
@@ -138,26 +137,27 @@ func (c *counts) allow(h *Handler, r slog.Record) bool {
 		return true
 	}
 	n.leftOut++
-	n.last, n.by = r.Clone(), h.next
+	n.last = r.Time
 	return false
 }
 
-// flush ends the window. It writes one line for each kind with lines that were left out, the oldest
-// first. The line has the time at which it is written, so the log is in the order of time, and its own
-// time as the attribute "last".
+// flush ends the window. It writes one line for each kind with lines that were left out, in the order of
+// their last lines: of an origin that is away and back again and again, the last one says how it is.
 func (c *counts) flush() {
 	c.mu.Lock()
 	ended := c.kinds
 	c.kinds, c.messages = make(map[kind]*count), make(map[string]int)
 	c.mu.Unlock()
-	left := slices.DeleteFunc(slices.Collect(maps.Values(ended)), func(n *count) bool { return n.leftOut == 0 })
-	slices.SortFunc(left, func(a, b *count) int { return a.last.Time.Compare(b.last.Time) })
-	for _, n := range left {
-		n.last.AddAttrs(slog.Time("last", n.last.Time))
-		n.last.Time = time.Now()
-		if n.leftOut > 1 {
-			n.last.AddAttrs(slog.Int("left_out", n.leftOut-1)) // the line itself is written now
+	kinds := slices.SortedFunc(maps.Keys(ended), func(a, b kind) int { return ended[a].last.Compare(ended[b].last) })
+	for _, k := range kinds {
+		n := ended[k]
+		if n.leftOut == 0 {
+			continue
 		}
-		_ = n.by.Handle(context.Background(), n.last)
+		r := slog.NewRecord(time.Now(), k.level, "lines left out", 0)
+		r.AddAttrs(slog.String("message", k.message))
+		r.AddAttrs(n.attrs...)
+		r.AddAttrs(slog.Int("left_out", n.leftOut), slog.Time("last", n.last))
+		_ = c.next.Handle(context.Background(), r)
 	}
 }

@@ -3,7 +3,6 @@ package logsample
 import (
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -39,7 +38,7 @@ func TestRepeatedLinesAreCounted(t *testing.T) {
 			time.Sleep(Window)
 			synctest.Wait()
 			got := out.Take()
-			if len(got) != 1 || !strings.Contains(got[0], " reason=identity node=999 last=") || !strings.HasSuffix(got[0], fmt.Sprint(" left_out=", 1000-PerKind-1)) {
+			if len(got) != 1 || !strings.Contains(got[0], fmt.Sprintf(` level=INFO msg="lines left out" message=refused reason=identity left_out=%d last=`, 1000-PerKind)) {
 				t.Errorf("round %d: %q", round, got)
 			}
 		}
@@ -98,13 +97,13 @@ func TestKindsAreBounded(t *testing.T) {
 		}
 		time.Sleep(Window)
 		synctest.Wait()
-		if got := out.Take(); len(got) != 1 || !strings.Contains(got[0], fmt.Sprintf("key=%d last=", 10*Kinds-1)) || !strings.HasSuffix(got[0], fmt.Sprintf(" left_out=%d", 9*Kinds-1)) {
+		if got := out.Take(); len(got) != 1 || !strings.Contains(got[0], fmt.Sprintf(`msg="lines left out" message="key in use" left_out=%d last=`, 9*Kinds)) {
 			t.Errorf("%q", got)
 		}
 	})
 }
 
-// The level debug leaves nothing out. A single line that was left out is written without a number.
+// The level debug leaves nothing out. The end of the process is the end of a window.
 func TestDebugAndFlush(t *testing.T) {
 	sampled(t, slog.LevelDebug, func(log *slog.Logger, out *xdstest.Log) {
 		for range 5 * PerKind {
@@ -120,34 +119,35 @@ func TestDebugAndFlush(t *testing.T) {
 		}
 		out.Take()
 		log.Handler().(*Handler).Flush()
-		if got := out.Take(); len(got) != 1 || !strings.Contains(got[0], fmt.Sprint("msg=a i=", PerKind, " last=")) || strings.Contains(got[0], "left_out") {
+		if got := out.Take(); len(got) != 1 || !strings.Contains(got[0], " message=a left_out=1 last=") {
 			t.Errorf("%q", got)
 		}
 	})
 }
 
-// The lines of a window's end are in the order of time, also after lines that came later.
-func TestLinesAreInOrder(t *testing.T) {
+// A line that was left out is not written later, when what it says may be over. The end of the window
+// says how many of each kind there were, in the order of their last lines.
+func TestNoLineIsWrittenLate(t *testing.T) {
 	sampled(t, slog.LevelInfo, func(log *slog.Logger, out *xdstest.Log) {
-		for i := range 50 {
-			for range PerKind + 2 {
-				log.Info("a", "key", i)
-			}
+		origin := log.With("origin", "o", "of", "x")
+		for range PerKind + 2 {
+			origin.Warn("origin is away")
 			time.Sleep(time.Millisecond)
+			origin.Info("origin is back")
 		}
-		out.Take()
-		log.Info("b")
+		time.Sleep(time.Millisecond)
+		origin.Warn("origin is away")
+		origin.Info("origin answers again")
+		if got := out.Take(); len(got) != 2*PerKind+1 {
+			t.Errorf("%d lines: %q", len(got), got)
+		}
 		time.Sleep(Window)
 		synctest.Wait()
 		got := out.Take()
-		if len(got) != 51 || !slices.IsSortedFunc(got, func(a, b string) int { return strings.Compare(a[:29], b[:29]) }) { // their times
-			t.Errorf("%d lines: %q", len(got), got)
-			return
-		}
-		for i, line := range got[1:] {
-			if !strings.Contains(line, fmt.Sprintf(" key=%d last=", i)) {
-				t.Errorf("line %d is %q", i, line)
-			}
+		if len(got) != 2 || !strings.Contains(got[0], ` level=INFO msg="lines left out" message="origin is back" origin=o left_out=2 last=`) ||
+			!strings.Contains(got[1], ` level=WARN msg="lines left out" message="origin is away" origin=o left_out=3 last=`) ||
+			got[0][:34] > got[1][:34] { // their times
+			t.Errorf("%q", got)
 		}
 	})
 }
