@@ -317,9 +317,11 @@ func (r *relay) run(ctx, abort context.Context) error {
 	r.healthy()
 	r.admin.SetReady(true)
 	r.metrics.Ready.Set(1)
-	r.log.Info("serving", "downstream", addresses(r.listeners), "admin", listenAddress(r.cfg.Admin.Address, r.adminListener), "rest", listenAddress(r.cfg.Downstream.RESTAddress, r.restListener), "admin_grpc", listenAddress(r.cfg.Admin.GRPCAddress, r.adminGRPCListener), "name", r.cfg.Name,
-		"tls", secured(r.cfg.Downstream.Listen()), "admin_tls", onOff(r.cfg.Admin.TLS.CertFile != ""), "store", cmp.Or(r.cfg.Store.Path, "off"), "rules", len(r.active.Load().rules.Stats()),
-		"config", r.cfg.Places.File(), "origins", originNames(r.cfg.Upstream.Origins))
+	r.log.Info("configuration loaded", "config", r.cfg.Places.File(), "name", r.cfg.Name, "rules", len(r.active.Load().rules.Stats()),
+		"store", cmp.Or(r.cfg.Store.Path, "off"), "origins", originNames(r.cfg.Upstream.Origins))
+	r.log.Info("serving", "downstream", addresses(r.listeners), "admin", listenAddress(r.cfg.Admin.Address, r.adminListener),
+		"rest", listenAddress(r.cfg.Downstream.RESTAddress, r.restListener), "admin_grpc", listenAddress(r.cfg.Admin.GRPCAddress, r.adminGRPCListener),
+		"tls", secured(r.cfg.Downstream.Listen()), "admin_tls", onOff(r.cfg.Admin.TLS.CertFile != ""))
 
 	g.Go(func() error {
 		select {

@@ -41,7 +41,7 @@ func (g *Group) replaceRepresentative(now time.Time) {
 	if node == g.node {
 		return // upstream.node is the same for all clients
 	}
-	g.log.Info("the key's streams send another client's node: the first client has left, and the origin has not answered",
+	g.log.Info("the key's streams send another client's node: the first client left without an answer",
 		"node", history.ClipName(client.ID), "before", history.ClipName(g.node.ID))
 	if g.opts.Node == nil {
 		g.countUserAgent(g.node, -1)

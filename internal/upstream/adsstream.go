@@ -212,7 +212,7 @@ func (a *adsStream) overdueAt() time.Time {
 // replace records that the stream is replaced, and returns the reason to end it.
 func (a *adsStream) replace() error {
 	a.stream.replaced = time.Now()
-	a.stream.log.Info("upstream stream is replaced: the origin does not send a resource again that was unsubscribed in between",
+	a.stream.log.Info("upstream stream is replaced: a resource that was unsubscribed in between is not sent again",
 		"origin", a.stream.at.Name)
 	return errReopen
 }

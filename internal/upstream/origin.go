@@ -303,9 +303,9 @@ func (s *Origin) failedLately(now time.Time) bool {
 	return now.Sub(s.failedAt) < awayKnownFor
 }
 
-// becameSilent counts a silent stream, and logs the first. The origin accepted the stream, so it is
+// becameSilent counts the silent stream of a key, and logs the first. The origin accepted the stream, so it is
 // not away.
-func (s *Origin) becameSilent(since time.Time) {
+func (s *Origin) becameSilent(key string, since time.Time) {
 	s.metrics.Silent.Add(1)
 	s.mu.Lock()
 	s.silent++
@@ -316,7 +316,7 @@ func (s *Origin) becameSilent(since time.Time) {
 	s.mu.Unlock()
 	s.reached(0)
 	if first {
-		s.log.Warn(s.text("origin is silent: it accepted a stream and has not answered the first requests", "member is silent: it accepted a stream and has not answered the first requests"), "for", time.Since(since).Round(time.Millisecond))
+		s.log.Warn(s.text("origin is silent: it accepted a stream and has not answered the first requests", "member is silent: it accepted a stream and has not answered the first requests"), "key", key, "for", time.Since(since).Round(time.Millisecond))
 	}
 }
 
@@ -341,7 +341,7 @@ func (s *Origin) logUnasked(key string, typ xds.TypeURL, name string) {
 	}
 	s.mu.Unlock()
 	if !logged {
-		s.log.Info("relay dropped a resource that it does not request; further ones of this type are not logged", "key", key, "type", typ, "name", name)
+		s.log.Info("relay dropped a resource that it does not request; logged once for each type", "key", key, "type", typ, "name", name)
 	}
 }
 

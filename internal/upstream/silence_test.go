@@ -9,6 +9,7 @@ import (
 
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
+	"xdsrelay/internal/xdstest"
 )
 
 // muted waits until a stream is reported as silent.
@@ -52,7 +53,8 @@ func TestP57_SilenceMeansNothing(t *testing.T) {
 func TestP57_SilentStreamsAreShown(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		f := n.origin("one")
-		r := n.relay(v, "one")
+		var log xdstest.Log
+		r := startRelay(t, v, Options{Origins: []OriginOptions{{Address: addressOf("one")}}, Dialer: n.dial, Log: log.Logger()})
 		_, sink := r.stream(named(rds, "a"))
 		s := f.next()
 		silent := func(want int) {
@@ -67,6 +69,9 @@ func TestP57_SilentStreamsAreShown(t *testing.T) {
 		silent(0)
 		time.Sleep(2 * time.Second)
 		silent(1)
+		if log.Count(`msg="origin is silent: `) != 1 || log.Count(" key=key for=") != 1 {
+			t.Errorf("the log does not name the key:\n%s", &log)
+		}
 		sink.muted(t)
 		s.send(resp{Type: rds, Resources: clusters("a")})
 		sink.UntilNames(t, rds, "a")

@@ -197,7 +197,7 @@ func (s *stream) checkSilence(arriving int64) {
 		return
 	default:
 		s.status.SilentSince = s.status.OpenedAt
-		s.at.becameSilent(s.status.SilentSince)
+		s.at.becameSilent(s.id, s.status.SilentSince)
 	}
 	s.report()
 }
