@@ -143,6 +143,41 @@ func TestP67_StreamEndsBetweenTwoParts(t *testing.T) {
 	})
 }
 
+// A response to a subscription to the wildcard that has ended says nothing of the next one. The relay has
+// forgotten what came before it, and the stream may not know yet that the subscription ended.
+func TestP67_LateResponseToAnEndedSubscription(t *testing.T) {
+	for what, late := range map[string]snapshot.Update{
+		"a removal by a relay":     {Relayed: true, Partial: true, Removed: []string{"b"}},
+		"a part of a split answer": {Partial: true},
+		"a SotW response":          {},
+	} {
+		bubble(t, nil, func(w *registryFixture) {
+			w.join("web", eds).want("e")
+			c := w.join("web", cds).want("*")
+			f := w.feed("web")
+			f.reached()
+			f.part(t, cds, "a", "b")
+			c.leave()
+			pass(10*time.Second + time.Millisecond) // linger
+			equal(t, "requested", f.requested(cds), "")
+			again := w.join("web", cds)
+			sub := again.Intern(&snapshot.Subscription{Wildcard: true, Resumes: true})
+			again.Request(sub)
+			pass(time.Millisecond)
+			equal(t, "requested again", f.requested(cds), "*")
+			late.Type, late.Origin, late.Wildcard, late.Received = cds, "origin", true, time.Now()
+			if err := f.late(late); err != nil {
+				t.Fatal(err)
+			}
+			pass(time.Minute)
+			equal(t, what+" completes the answer", again.State().Snapshot(cds).AnswersWildcard(sub), false)
+			f.part(t, cds, "a", "b")
+			pass(2 * time.Minute) // as long as the first response took, at least
+			equal(t, "complete", again.State().Snapshot(cds).AnswersWildcard(sub), true)
+		})
+	}
+}
+
 // A SotW origin answers a wildcard in one response.
 func TestP67_WildcardOfASotWOrigin(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {

@@ -132,15 +132,20 @@ func (f *feed) said() int {
 func (f *feed) requested(typ xds.TypeURL) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.interests) == 0 {
-		return ""
-	}
-	of := f.interests[len(f.interests)-1].Of(typ)
+	of := f.newest().Of(typ)
 	names := slices.Collect(of.Names.All())
 	if of.Wildcard {
 		names = append(names, "*")
 	}
 	return strings.Join(names, " ")
+}
+
+// newest returns the newest interest; nil: none was set. The caller holds the lock.
+func (f *feed) newest() *snapshot.Interest {
+	if len(f.interests) == 0 {
+		return nil
+	}
+	return f.interests[len(f.interests)-1]
 }
 
 // registryFixture is a registry with the rule "key: node.cluster" and its origins.
@@ -480,8 +485,12 @@ func (f *feed) part(t testing.TB, typ xds.TypeURL, names ...string) {
 	f.hand(t, u)
 }
 
+// hand hands an update over for what is requested now.
 func (f *feed) hand(t testing.TB, u snapshot.Update) {
 	t.Helper()
+	f.mu.Lock()
+	u.WildcardID = f.newest().Of(u.Type).WildcardID
+	f.mu.Unlock()
 	if _, err := f.sink.Update(context.Background(), u); err != nil {
 		t.Fatal(err)
 	}

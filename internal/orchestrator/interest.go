@@ -184,7 +184,7 @@ func interestOn(types []*groupType, h *upstreamHandle) *snapshot.Interest {
 	for _, t := range types {
 		switch h {
 		case t.wildcardOn:
-			out.Types = append(out.Types, snapshot.TypeInterest{Type: t.URL, Wildcard: true})
+			out.Types = append(out.Types, snapshot.TypeInterest{Type: t.URL, Wildcard: true, WildcardID: t.content.WildcardID()})
 		case t.namesOn:
 			out.Types = append(out.Types, snapshot.TypeInterest{Type: t.URL, Names: t.content.ToRequest(), Again: t.again, Brought: t.brought})
 		}

@@ -155,8 +155,15 @@ func TestP64_NamesToWildcardTakesANewStream(t *testing.T) {
 		r := startRelay(t, v, Options{Backoff: timing.Backoff{Base: time.Hour, Max: time.Hour}}, f.address)
 		stream, sink := r.stream(named(cds, "a"))
 		f.next().got(ask(v, "CDS", "a"))
+		reported := 0
+		sink.Until(t, "the stream", func() bool { reported = len(sink.statuses); return sink.lastStatus().Connected })
 		stream.SetInterest(sink.Want(all(cds)))
 		s := f.next() // at once, not after a backoff, and it is no failure
+		sink.Mu.Lock()
+		if !slices.ContainsFunc(sink.statuses[reported:], func(st Status) bool { return !st.Connected }) {
+			t.Errorf("the end of the first stream is not reported: %+v", sink.statuses)
+		}
+		sink.Mu.Unlock()
 		s.got(ask(v, "CDS", "*"))
 		s.send(resp{Type: cds})
 		sink.Until(t, "answer", func() bool { return sink.Snapshots[cds] != nil && sink.Snapshots[cds].Answered })

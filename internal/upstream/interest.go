@@ -8,9 +8,9 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// interestCell tells a stream that the interest changed. It also records what was unsubscribed and
-// wanted again while the stream did not look. The group has forgotten those resources, so the
-// stream must request them again although the interest looks the same.
+// interestCell tells a stream that the interest changed. It also records the names that were
+// unsubscribed and wanted again while the stream did not look. The group has forgotten those
+// resources, so the stream must request them again although the interest looks the same.
 type interestCell struct {
 	changed chan struct{}             // room for one
 	again   adsclient.Resubscriptions // since the last take; nil while no stream is open; under Source.mu

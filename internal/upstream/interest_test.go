@@ -26,7 +26,7 @@ func TestInterestCellKeepsTheNewestInterestAndOneSignal(t *testing.T) {
 		t.Errorf("%d signals", len(c.changed))
 	}
 	_, again := s.take(c)
-	if _, names := again.Unsubscribed(eds); len(names) != 1 {
+	if names := again.Unsubscribed(eds); len(names) != 1 {
 		t.Errorf("again %v, want a", again)
 	}
 	if _, again = s.take(c); len(again) > 0 {

@@ -201,9 +201,8 @@ func (s *Source) use(ctx context.Context, at *Origin, stream *stream, wait time.
 			inARow = 0
 		}
 		if errors.Is(err, errReopen) {
-			if wait = 0; stream.carriedNow().Empty() {
-				s.sink.Status(Status{Origin: at.Name, Relayed: at.Member})
-			}
+			s.sink.Status(Status{Origin: at.Name, Relayed: at.Member}) // nothing more comes on the stream
+			wait = 0
 			continue
 		}
 		suspected := stream.suspected()

@@ -259,9 +259,9 @@ func adds(before, after *snapshot.Interest) bool {
 	})
 }
 
-// Interest returns the newest interest, and a function for what was unsubscribed of a type since
-// the last call.
-func (s *stream) Interest() (*snapshot.Interest, func(xds.TypeURL) (wildcard bool, names map[string]struct{})) {
+// Interest returns the newest interest, and a function for the names of a type that were unsubscribed
+// since the last call.
+func (s *stream) Interest() (*snapshot.Interest, func(xds.TypeURL) map[string]struct{}) {
 	i, again := s.takeInterest()
 	return i, again.Unsubscribed
 }

@@ -22,6 +22,7 @@ type Content struct {
 	sotw        bool // origins speak SotW
 	types       []*Type
 	stateNumber uint64 // the newest State's
+	wildcards   uint64 // subscriptions to wildcards that have ended
 
 	unpublished bool // a type has a snapshot that is newer than the State's
 	// sourceChanged: what FromOrigins returns may have changed since its last call, although the State
@@ -41,7 +42,10 @@ type Type struct {
 
 	builder  *snapshot.Builder
 	wildcard bool // the wildcard is subscribed
-	names    *xds.NameSet
+	// wildcardID is that of the subscription to the wildcard: the number of those of the key that had
+	// ended before.
+	wildcardID uint64
+	names      *xds.NameSet
 	// omitted are those of names that requests omit, with the last resource that led to each
 	// (omitted.go).
 	omitted map[string]partName
@@ -199,6 +203,9 @@ func (t *Type) Apply(u snapshot.Update, from Stream, now time.Time, delay time.D
 		t.omitFollowers(was, &u, now)
 		return Applied{Changed: changed}
 	}
+	if u.Wildcard && u.WildcardID != t.wildcardID { // the stream has yet to learn that the subscription ended
+		return Applied{NotRequested: len(u.Changed)}
+	}
 	all := u
 	dropped := t.dropNotRequested(&u)
 	stream := from.Number
@@ -296,6 +303,12 @@ func (t *Type) SetSubscribed(names *xds.NameSet, wildcard bool, forgotten []stri
 		delete(t.requestedAgain, name)
 	}
 	ended := t.wildcard && !wildcard
+	switch {
+	case ended:
+		t.of.wildcards++
+	case !t.wildcard:
+		t.wildcardID = t.of.wildcards
+	}
 	t.names, t.wildcard = names, wildcard
 	if len(forgotten) == 0 && !ended {
 		return true, 0
@@ -315,6 +328,9 @@ func (t *Type) SetSubscribed(names *xds.NameSet, wildcard bool, forgotten []stri
 	t.of.urgent = t.of.urgent || uncacheable > 0
 	return true, uncacheable
 }
+
+// WildcardID is that of the subscription to the wildcard, as in snapshot.TypeInterest.
+func (t *Type) WildcardID() uint64 { return t.wildcardID }
 
 // uncacheable returns the number of held do_not_cache resources.
 func (t *Type) uncacheable() int {

@@ -16,8 +16,8 @@ import (
 // The caller has at most one request in the transport at a time. Changes meanwhile are merged into
 // the next request.
 type Conversation interface {
-	// SetInterest replaces the interest. The second argument lists what was unsubscribed and wanted
-	// again since the last call. It returns false if this stream cannot carry the interest, so that
+	// SetInterest replaces the interest. The second argument lists the names that were unsubscribed and
+	// wanted again since the last call. It returns false if this stream cannot carry the interest, so that
 	// a new one is needed.
 	SetInterest(*snapshot.Interest, Resubscriptions) bool
 	// NextRequest returns the next request to send, nil if none is due.

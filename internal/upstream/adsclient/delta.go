@@ -123,7 +123,7 @@ func (d *delta) first(t *typeState) *Request {
 	}
 	b := appendText(nil, deltaTypeURL, string(t.typ.URL))
 	o := splitFirst(t.wanted, held, d.room(t))
-	t.requested, t.subscribed = true, subscription{wildcard: t.wanted.wildcard, names: o.names}
+	t.requested, t.subscribed = true, subscription{wildcard: t.wanted.wildcard, id: t.wanted.id, names: o.names}
 	var listed []string // the origin does not answer for what has not changed
 	for _, h := range o.versions {
 		listed = append(listed, h.subscribedAs)

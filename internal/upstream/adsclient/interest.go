@@ -7,22 +7,21 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// Resubscriptions lists by type what was wanted and later, for a while, was not. The stream has to
-// request those of them that are wanted now again.
+// Resubscriptions lists by type the names that were wanted and later, for a while, were not. The stream
+// has to request those of them again that are wanted now.
 type Resubscriptions map[xds.TypeURL]*resubscription
 
 type resubscription struct {
-	wildcard  bool
 	names     map[string]struct{}
 	requested map[string]struct{} // wanted all the time, and requested again (P18, P25)
 }
 
-// Unsubscribed returns whether the wildcard of typ was unsubscribed, and which names were.
-func (r Resubscriptions) Unsubscribed(typ xds.TypeURL) (wildcard bool, names map[string]struct{}) {
+// Unsubscribed returns which names of typ were unsubscribed.
+func (r Resubscriptions) Unsubscribed(typ xds.TypeURL) (names map[string]struct{}) {
 	if r[typ] == nil {
-		return false, nil
+		return nil
 	}
-	return r[typ].wildcard, r[typ].names
+	return r[typ].names
 }
 
 // Note records what a new interest leaves out of the one before, and what it requests again.
@@ -31,11 +30,7 @@ func (r Resubscriptions) Note(before, after *snapshot.Interest) {
 		return
 	}
 	for _, old := range before.Types {
-		current := after.Of(old.Type)
-		if old.Wildcard && !current.Wildcard {
-			r.entry(old.Type).wildcard = true
-		}
-		for name, added := range old.Names.Diff(current.Names) {
+		for name, added := range old.Names.Diff(after.Of(old.Type).Names) {
 			if !added {
 				r.entry(old.Type).names[name] = struct{}{}
 			}
@@ -78,7 +73,7 @@ func (p *protocolState) SetInterest(i *snapshot.Interest, again Resubscriptions)
 	fits, ended, wanted := true, false, false
 	for _, t := range p.types {
 		p.storeInterest(t, i.Of(t.typ.URL), again[t.typ.URL])
-		fits = fits && t.fits(again[t.typ.URL])
+		fits = fits && t.fits()
 		ended = ended || t.wildcardEnded
 		wanted = wanted || !t.wanted.empty()
 	}
@@ -88,7 +83,7 @@ func (p *protocolState) SetInterest(i *snapshot.Interest, again Resubscriptions)
 
 // storeInterest stores the interest in a type.
 func (p *protocolState) storeInterest(t *typeState, in snapshot.TypeInterest, again *resubscription) {
-	t.wanted = subscription{wildcard: in.Wildcard, names: in.Names}
+	t.wanted = subscription{wildcard: in.Wildcard, id: in.WildcardID, names: in.Names}
 	t.brought = in.Brought
 	if !t.requested {
 		return
@@ -110,14 +105,11 @@ func (p *protocolState) storeInterest(t *typeState, in snapshot.TypeInterest, ag
 }
 
 // fits reports whether this stream can carry what is wanted of the type.
-func (t *typeState) fits(again *resubscription) bool {
-	switch {
-	case !t.requested, t.wanted.empty():
+func (t *typeState) fits() bool {
+	if !t.requested || t.wanted.empty() {
 		return true
-	case t.wildcardEnded, t.subscribed.wildcard != t.wanted.wildcard:
-		return false
 	}
-	return !t.subscribed.wildcard || again == nil || !again.wildcard
+	return !t.wildcardEnded && t.subscribed.wildcard == t.wanted.wildcard && t.subscribed.id == t.wanted.id
 }
 
 // addSubscribed adds those of the names to s that are subscribed.

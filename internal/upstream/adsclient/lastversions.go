@@ -86,6 +86,7 @@ func (p *protocolState) lastAccepted(typ xds.TypeURL, wildcard bool, part snapsh
 // subscription is what is subscribed of one type: the wildcard or names.
 type subscription struct {
 	wildcard bool
+	id       uint64 // of this subscription to the wildcard
 	names    *xds.NameSet
 }
 

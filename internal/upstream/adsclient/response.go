@@ -130,7 +130,7 @@ type Counts struct {
 // that did not change share memory with the snapshot.
 func BuildUpdate(v xds.Variant, d Decision, r *xds.Response, snap *snapshot.Snapshot, now time.Time) (snapshot.Update, Counts) {
 	t, sub := xds.TypeOf(r.TypeURL), d.subscribed
-	u := snapshot.Update{Type: r.TypeURL, Version: r.Version, Wildcard: sub.wildcard, Received: now}
+	u := snapshot.Update{Type: r.TypeURL, Version: r.Version, Wildcard: sub.wildcard, WildcardID: sub.id, Received: now}
 	u.Partial = u.Wildcard && v == xds.Delta
 	var n Counts
 	counted := func(name string, requested bool) bool {

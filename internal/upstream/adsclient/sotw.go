@@ -162,7 +162,7 @@ func (s *sotw) NextRequest(now time.Time) *Request {
 func (s *sotw) leavesOut(t *typeState, now time.Time) bool {
 	again := s.toResubscribe(t)
 	if len(again) > 0 {
-		t.list(subscription{wildcard: t.wanted.wildcard, names: t.subscribed.names.Remove(again...)}, now)
+		t.list(subscription{names: t.subscribed.names.Remove(again...)}, now)
 	}
 	return len(again) > 0
 }

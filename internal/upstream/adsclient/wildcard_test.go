@@ -68,3 +68,28 @@ func TestP64_ResubscribedWildcardTakesANewStream(t *testing.T) {
 		}
 	})
 }
+
+// A response that comes before the stream knows that the wildcard was subscribed anew does not answer
+// the new subscription.
+func TestP67_ResponseToTheSubscriptionBefore(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		r := newProtocolFixture(t, v)
+		r.want(named(eds, "a"), all(cds))
+		r.next()
+		r.next()
+		r.respond(resp{Type: cds, Version: "1", Resources: clusters("x")})
+		r.holds(cds, "x")
+		r.set(named(eds, "a"))
+		r.set(named(eds, "a"), all(cds))
+		r.respond(resp{Type: cds, Version: "2", Resources: clusters("x", "y")})
+		r.holds(cds)
+		if r.passInterest() {
+			t.Error("the stream goes on")
+		}
+		r.reopen()
+		r.next()
+		r.next()
+		r.respond(resp{Type: cds, Version: "2", Resources: clusters("x", "y")})
+		r.holds(cds, "x", "y")
+	})
+}

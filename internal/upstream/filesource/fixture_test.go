@@ -114,7 +114,7 @@ func (i *testInterest) SetInterest(to *snapshot.Interest) {
 
 func (i *testInterest) InterestChanged() <-chan struct{} { return i.changed }
 
-func (i *testInterest) Interest() (*snapshot.Interest, func(xds.TypeURL) (bool, map[string]struct{})) {
+func (i *testInterest) Interest() (*snapshot.Interest, func(xds.TypeURL) map[string]struct{}) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	again := i.again

@@ -63,11 +63,11 @@ func TestP80_FilesModel(t *testing.T) {
 				c.SetInterest(sink.Want(interest))
 			}
 			i, again := c.Interest()
-			if i == nil || interest.Empty() {
+			if interest = i.Of(upstreamtest.Unknown); interest.Empty() {
 				state = &sentState{contents: noContents}
 				continue
 			}
-			if u, any := state.update(interest, since(again), now, sink.Newest(upstreamtest.Unknown), time.Unix(1, 0)); any {
+			if u, any := state.update(interest, again(upstreamtest.Unknown), now, sink.Newest(upstreamtest.Unknown), time.Unix(1, 0)); any {
 				if !slices.IsSortedFunc(u.Changed, func(a, b *xds.Resource) int { return strings.Compare(a.Name, b.Name) }) || !slices.IsSorted(u.Removed) {
 					rt.Fatalf("not in order: %+v", u)
 				}
@@ -78,7 +78,7 @@ func TestP80_FilesModel(t *testing.T) {
 				}
 				_, _ = sink.Update(t.Context(), u)
 			}
-			if again, any := state.update(interest, forgotten{}, now, sink.Newest(upstreamtest.Unknown), time.Unix(1, 0)); any {
+			if again, any := state.update(interest, nil, now, sink.Newest(upstreamtest.Unknown), time.Unix(1, 0)); any {
 				rt.Fatalf("told twice: %+v", again)
 			}
 			held := sink.Newest(upstreamtest.Unknown)
@@ -110,10 +110,4 @@ func TestP80_FilesModel(t *testing.T) {
 			}
 		}
 	})
-}
-
-// since is what a group forgot of a type since it was sent.
-func since(again func(xds.TypeURL) (bool, map[string]struct{})) forgotten {
-	wildcard, names := again(upstreamtest.Unknown)
-	return forgotten{wildcard, names}
 }

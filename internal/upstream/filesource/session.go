@@ -17,9 +17,9 @@ import (
 type Stream interface {
 	// InterestChanged receives when the interest is newer than the one that Interest returned.
 	InterestChanged() <-chan struct{}
-	// Interest returns the newest interest, nil if there is none. The function returns what was
-	// unsubscribed of a type at some time since the last call.
-	Interest() (*snapshot.Interest, func(xds.TypeURL) (wildcard bool, names map[string]struct{}))
+	// Interest returns the newest interest, nil if there is none. The function returns the names of a
+	// type that were unsubscribed at some time since the last call.
+	Interest() (*snapshot.Interest, func(xds.TypeURL) map[string]struct{})
 	// Newest is the newest snapshot of a type, nil if none.
 	Newest(xds.TypeURL) *snapshot.Snapshot
 	// Opened records that the directory is readable. It is called once for each call of Serve.
@@ -116,7 +116,7 @@ func sleep(ctx context.Context, d time.Duration) {
 
 // send hands over the changes that the group does not have yet, in the order of types (P35).
 func (s *session) send(ctx context.Context, sent map[xds.TypeURL]*sentState, now *contents, interest *snapshot.Interest,
-	again func(xds.TypeURL) (bool, map[string]struct{})) error {
+	again func(xds.TypeURL) map[string]struct{}) error {
 	var types []snapshot.TypeInterest
 	if interest != nil {
 		types = slices.Clone(interest.Types)
@@ -132,9 +132,9 @@ func (s *session) send(ctx context.Context, sent map[xds.TypeURL]*sentState, now
 		if sent[t.Type] == nil {
 			sent[t.Type] = &sentState{contents: noContents}
 		}
-		var forgotten forgotten
+		var forgotten map[string]struct{}
 		if again != nil {
-			forgotten.wildcard, forgotten.names = again(t.Type)
+			forgotten = again(t.Type)
 		}
 		at := time.Now()
 		u, any := sent[t.Type].update(t, forgotten, now.of(t.Type), s.stream.Newest(t.Type), at)
@@ -162,24 +162,18 @@ func (s *session) send(ctx context.Context, sent map[xds.TypeURL]*sentState, now
 
 // sentState is what was sent to a group of a type on this attempt.
 type sentState struct {
-	wildcard bool
-	names    *xds.NameSet
-	contents *typeContents
-}
-
-// forgotten lists what the group has forgotten since it was sent, because it was unsubscribed for a
-// while.
-type forgotten struct {
-	wildcard bool
-	names    map[string]struct{}
+	subscribed snapshot.TypeInterest
+	contents   *typeContents
 }
 
 // update returns the changes from the sent state to the current content, if there are any, and
-// records them as sent. held is what the group holds, maybe from another origin. A name that no
-// resource has is reported as absent, because the files are complete (P25).
-func (s *sentState) update(want snapshot.TypeInterest, forgotten forgotten, now *typeContents, held *snapshot.Snapshot, at time.Time) (u snapshot.Update, any bool) {
+// records them as sent. forgotten has the names that the group has forgotten since they were sent,
+// because they were unsubscribed for a while. held is what the group holds, maybe from another origin.
+// A name that no resource has is reported as absent, because the files are complete (P25).
+func (s *sentState) update(want snapshot.TypeInterest, forgotten map[string]struct{}, now *typeContents, held *snapshot.Snapshot, at time.Time) (u snapshot.Update, any bool) {
 	changed := differences(s.contents, now)
-	first := want.Wildcard && (!s.wildcard || forgotten.wildcard)
+	was := s.subscribed
+	first := want.Wildcard && (!was.Wildcard || was.WildcardID != want.WildcardID)
 	if first {
 		for name := range now.resources {
 			changed[name] = struct{}{}
@@ -203,12 +197,12 @@ func (s *sentState) update(want snapshot.TypeInterest, forgotten forgotten, now 
 				}
 			}
 		}
-		for name, added := range s.names.Diff(want.Names) {
+		for name, added := range was.Names.Diff(want.Names) {
 			if added {
 				add(name)
 			}
 		}
-		for name := range forgotten.names {
+		for name := range forgotten {
 			if want.Names.Has(name) {
 				add(name)
 			}
@@ -216,11 +210,11 @@ func (s *sentState) update(want snapshot.TypeInterest, forgotten forgotten, now 
 	}
 	renamed := s.contents.version != now.version
 	pushed := renamed && s.contents != noContents // P15: a new version is a push
-	s.wildcard, s.names, s.contents = want.Wildcard, want.Names, now
+	s.subscribed, s.contents = want, now
 	if !first && !renamed && len(changed) == 0 {
 		return u, false
 	}
-	u = snapshot.Update{Type: want.Type, Version: now.version, Unversioned: now.version == "", Wildcard: want.Wildcard, Received: at}
+	u = snapshot.Update{Type: want.Type, Version: now.version, Unversioned: now.version == "", Wildcard: want.Wildcard, WildcardID: want.WildcardID, Received: at}
 	for _, name := range slices.Sorted(maps.Keys(changed)) {
 		switch r := now.resources[name]; {
 		case requested(r):

@@ -39,13 +39,13 @@ func TestP80_UpdatesAreDifferences(t *testing.T) {
 	} {
 		state := &sentState{contents: noContents}
 		for i, now := range []*typeContents{one, two, three, four, noContents} {
-			if got := show(state.update(c.want, forgotten{}, now, nil, time.Unix(1, 0))); got != c.steps[i] {
+			if got := show(state.update(c.want, nil, now, nil, time.Unix(1, 0))); got != c.steps[i] {
 				t.Errorf("%s, step %d: %q, want %q", what, i, got, c.steps[i])
 			}
 		}
 	}
 	// A wildcard on a type without a file gets an empty answer.
-	if got := show((&sentState{contents: noContents}).update(all(upstreamtest.Unknown), forgotten{}, noContents, nil, time.Unix(1, 0))); got != "true[][][]" {
+	if got := show((&sentState{contents: noContents}).update(all(upstreamtest.Unknown), nil, noContents, nil, time.Unix(1, 0))); got != "true[][][]" {
 		t.Errorf("no file: %q", got)
 	}
 }

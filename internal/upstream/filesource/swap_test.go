@@ -77,7 +77,7 @@ func TestP80_ExpiredBeforeTheDirectoryServes(t *testing.T) {
 	b.Expire(began.Add(time.Minute))
 	held, _ := b.Snapshot(nil, 1)
 	now := &typeContents{version: "1", resources: map[string]*xds.Resource{"stays": upstreamtest.Widget(t, "stays", "1")}}
-	u, any := (&sentState{contents: noContents}).update(all(upstreamtest.Unknown), forgotten{}, now, held, began)
+	u, any := (&sentState{contents: noContents}).update(all(upstreamtest.Unknown), nil, now, held, began)
 	if !any || !slices.Equal(u.Removed, []string{"expired", "uncached"}) {
 		t.Errorf("removed are %v", u.Removed)
 	}

@@ -31,7 +31,7 @@ func (t *Trial) Carried(i *snapshot.Interest) *snapshot.Interest {
 		switch {
 		case !s.wantedBy(i):
 		case s.Wildcard:
-			out.Types = append(out.Types, snapshot.TypeInterest{Type: s.Type, Wildcard: true})
+			out.Types = append(out.Types, i.Of(s.Type))
 		default:
 			names[s.Type] = append(names[s.Type], s.Name)
 		}

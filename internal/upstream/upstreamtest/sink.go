@@ -21,6 +21,7 @@ type Sink struct {
 	Updates   []snapshot.Update // all that were applied
 	Fail      error             // what Update returns, if set
 	builders  map[xds.TypeURL]*snapshot.Builder
+	wildcards uint64        // subscriptions to wildcards that have ended
 	changed   chan struct{} // closed and replaced at every change
 }
 
@@ -63,8 +64,11 @@ func (s *Sink) Update(ctx context.Context, u snapshot.Update) (changed bool, err
 	if s.Fail != nil {
 		return false, s.Fail
 	}
-	was := s.Snapshots[u.Type]
-	if in := s.Interest.Of(u.Type); s.Interest != nil && !u.Wildcard && !in.Wildcard { // a group drops what is no longer subscribed
+	was, in := s.Snapshots[u.Type], s.Interest.Of(u.Type)
+	if in.Wildcard && u.Wildcard && u.WildcardID != in.WildcardID { // so does a group
+		return false, nil
+	}
+	if s.Interest != nil && !u.Wildcard && !in.Wildcard { // a group drops what is no longer subscribed
 		u.Changed = slices.DeleteFunc(slices.Clone(u.Changed), func(r *xds.Resource) bool { return !r.RequestedBy(in.Names) })
 		u.Removed = slices.DeleteFunc(slices.Clone(u.Removed), func(n string) bool { return !was.Part(snapshot.ByName).Requested(n, in.Names) })
 	}
@@ -93,7 +97,7 @@ func (s *Sink) Publish(typ xds.TypeURL) {
 func (s *Sink) Want(types ...snapshot.TypeInterest) *snapshot.Interest {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
-	i := &snapshot.Interest{Types: types}
+	i := &snapshot.Interest{Types: slices.Clone(types)}
 	if s.Interest != nil {
 		for _, was := range s.Interest.Types {
 			is := i.Of(was.Type)
@@ -106,9 +110,19 @@ func (s *Sink) Want(types ...snapshot.TypeInterest) *snapshot.Interest {
 			b := s.Builder(was.Type)
 			if was.Wildcard && !is.Wildcard {
 				b.EndWildcard()
+				s.wildcards++
 			}
 			b.Forget(is.Names, gone...)
 			s.Publish(was.Type)
+		}
+	}
+	for n := range i.Types {
+		is := &i.Types[n]
+		switch was := s.Interest.Of(is.Type); {
+		case is.Wildcard && was.Wildcard:
+			is.WildcardID = was.WildcardID
+		case is.Wildcard:
+			is.WildcardID = s.wildcards
 		}
 	}
 	s.Interest = i

@@ -117,7 +117,9 @@ type Interest struct {
 type TypeInterest struct {
 	Type     xds.TypeURL
 	Wildcard bool
-	Names    *xds.NameSet
+	// WildcardID tells the key's subscription to the wildcard from those before, which have ended.
+	WildcardID uint64
+	Names      *xds.NameSet
 	// Again has those of Names that are requested once more, without another change. Clients
 	// requested these aliases again, which the origin could not resolve (P18).
 	Again []string
@@ -140,7 +142,7 @@ func (i *Interest) Empty() bool {
 // chunks that they do not share. Names to request again always need one.
 func (i *Interest) Same(o *Interest) bool {
 	return slices.EqualFunc(i.Types, o.Types, func(x, y TypeInterest) bool {
-		return x.Type == y.Type && x.Wildcard == y.Wildcard && x.Names.Equal(y.Names) && len(x.Again) == 0
+		return x.Type == y.Type && x.Wildcard == y.Wildcard && x.WildcardID == y.WildcardID && x.Names.Equal(y.Names) && len(x.Again) == 0
 	})
 }
 

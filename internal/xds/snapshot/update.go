@@ -24,6 +24,8 @@ type Update struct {
 	Unversioned bool
 	// Wildcard: the update answers the wildcard. Otherwise it answers subscriptions to names.
 	Wildcard bool
+	// WildcardID is that of the subscription which the update answers, as in TypeInterest.
+	WildcardID uint64
 	// Partial: more of the answer to the wildcard may follow in another update. A delta origin may
 	// split it (P67).
 	Partial bool
