@@ -84,18 +84,17 @@ func (m *member) casChanged() { m.server.Rekey(0) }
 const memberProtocol = 1
 
 // setCompat computes the hash of what members have to have in common: what gives a node its key, and what
-// is asked for at origins. Their addresses may differ by zone.
+// is asked for at origins. Their addresses may differ by zone. Of what needs a restart to change, the
+// values of the start count.
 func (m *member) setCompat() {
-	active := m.relay.active.Load()
-	c := active.cfg
+	active, start := m.relay.active.Load(), m.relay.cfg
 	var origins []string
-	for _, o := range c.Upstream.Origins {
+	for _, o := range start.Upstream.Origins {
 		origins = append(origins, o.Name)
 	}
 	text, err := json.Marshal([]any{
-		memberProtocol, c.Aggregation.Rules, active.rules.FileText(), c.Aggregation.Unmatched,
-		m.relay.cfg.Upstream.Node, m.relay.cfg.Upstream.Variant, m.relay.cfg.Downstream.Versions, origins,
-		m.relay.cfg.Upstream.ByToken(),
+		memberProtocol, active.cfg.Aggregation.Rules, active.rules.FileText(), active.cfg.Aggregation.Unmatched,
+		start.Upstream.Node, start.Upstream.Variant, start.Downstream.Versions, origins, start.Upstream.ByToken(),
 	})
 	if err != nil {
 		panic(err) // strings and numbers

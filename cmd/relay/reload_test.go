@@ -55,9 +55,15 @@ func newReloadFixtureOf(t *testing.T, text string) *reloadFixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		all := []net.Listener{g.r.adminListener}
+		var all []net.Listener
 		for _, e := range g.r.listeners {
 			all = append(all, e)
+		}
+		if g.r.adminListener != nil {
+			all = append(all, g.r.adminListener)
+		}
+		if g.r.member != nil {
+			all = append(all, g.r.member.listener)
 		}
 		for _, l := range all {
 			if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) { // closed already if it ran
@@ -276,6 +282,28 @@ func TestReloadOfRules(t *testing.T) {
 	g.says(g.to("rules.yaml", "- key: node.cluster\n"), "changed=aggregation.file")
 	if g.r.active.Load().rules == rules {
 		t.Error("the rules are the same")
+	}
+}
+
+// Members share keys by what is in force: rules change at once, origins with a restart.
+func TestReloadAndTheCompat(t *testing.T) {
+	text := func(origin, key string) string {
+		return "name: r\nupstream: {node: node, origins: [{name: " + origin + ", address: 'file:.'}]}\nadmin: {address: ''}\ndownstream: {address: '127.0.0.1:0'}\n" +
+			"cluster: {name: c, address: '127.0.0.1:0', gossip: '127.0.0.1:7946'}\naggregation: {rules: [{key: " + key + "}]}\n"
+	}
+	g := newReloadFixtureOf(t, text("one", "node.id"))
+	compat := *g.r.member.compat.Load()
+	for _, c := range []struct {
+		origin, key string
+		same        bool
+	}{{"two", "node.id", true}, {"one", "node.cluster", false}, {"one", "node.id", true}} {
+		if err := os.WriteFile(filepath.Join(g.dir, "relay.yaml"), []byte(text(c.origin, c.key)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		g.reload(false)
+		if same := *g.r.member.compat.Load() == compat; same != c.same {
+			t.Errorf("%+v: the compat is the same: %v", c, same)
+		}
 	}
 }
 

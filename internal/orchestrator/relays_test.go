@@ -71,6 +71,22 @@ func TestRelays_SeeWhatOriginsSaid(t *testing.T) {
 	})
 }
 
+// What a relay brought has waited for Settle there. It does not wait again.
+func TestRelays_SettleOnce(t *testing.T) {
+	bubble(t, func(o *Options) { o.Settle = time.Hour }, func(w *registryFixture) {
+		c := w.join("web", cds).want("*")
+		f := w.feed("web")
+		f.sink.Status(upstream.Status{Connected: true, Relayed: true, Stream: 7, OpenedAt: time.Now()})
+		f.relayed(t, cds, "a", "1") // a first answer is urgent
+		f.relayed(t, cds, "a", "2")
+		equal(t, "of a relay", c.sees(subscription("*"), "a"), "2")
+		f.sink.Status(upstream.Status{Connected: true, Stream: 8, OpenedAt: time.Now()})
+		f.update(t, cds, true, "a=2")
+		f.update(t, cds, true, "a=3")
+		equal(t, "of an origin", c.sees(subscription("*"), "a"), "2")
+	})
+}
+
 // Once the stream to the origin is another one, a relay sees nothing until the origin has answered on
 // it: what this relay has may be older than what the other one has. Names count as answered after a
 // while, and a wildcard that comes in parts once it is complete.

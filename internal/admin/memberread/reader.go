@@ -92,10 +92,14 @@ func (r *Reader) read(ctx context.Context, name, uri string) (*reply, error) {
 		return m.State == telemetry.MemberAlive || m.State == telemetry.MemberUnusable
 	}
 	named := slices.DeleteFunc(slices.Clone(r.Members()), func(m cluster.Member) bool { return m.Name != name })
-	if len(named) == 0 {
+	running := slices.DeleteFunc(slices.Clone(named), func(m cluster.Member) bool { return !alive(m) })
+	switch {
+	case len(named) == 0:
 		return nil, fmt.Errorf("%q: %w", name, errUnknown)
+	case len(running) > 1: // the answer of one would hide the other
+		return nil, fmt.Errorf("%d members have the name %s", len(running), name)
 	}
-	switch m := named[max(0, slices.IndexFunc(named, alive))]; {
+	switch m := append(running, named[0])[0]; {
 	case m.Self:
 		return r.local(ctx, uri), nil
 	case !alive(m):

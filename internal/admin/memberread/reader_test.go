@@ -81,12 +81,15 @@ func TestReader(t *testing.T) {
 		{Name: "strict", Address: serve(t, "false")},
 		{Name: "silent", Address: closed.Addr().String()},
 		{Name: "dead", State: telemetry.MemberDead},
+		{Name: "twice", State: telemetry.MemberUnusable},
+		{Name: "twice", Self: true},
 	}}
 	for path, want := range map[string]string{
 		"/members/one/keys/a%2Fb%25?x=1&y=a%20b": "418 text/x GET /keys/a%2Fb%25?x=1&y=a%20b true",
 		"/members/one":                           "418 text/x GET / true",
 		"/members/none/keys":                     `404 application/json {"error":"\"none\": no member has this name"}`,
 		"/members/dead/keys":                     `504 application/json {"error":"member dead is dead"}`,
+		"/members/twice/keys":                    `504 application/json {"error":"2 members have the name twice"}`,
 		"/members/silent/keys":                   `504 application/json {"error":"member silent does not answer: dial tcp `,
 		"/members/strict/keys":                   `504 application/json {"error":"member strict does not answer: cluster.identity: `,
 	} {
