@@ -260,6 +260,8 @@ func (r *relay) listen() (err error) {
 // run serves until ctx ends or POST /drain, drains, and returns when all parts have ended. The end
 // of abort cuts the draining short.
 func (r *relay) run(ctx, abort context.Context) error {
+	r.log.Info("configuration loaded", "config", r.cfg.Places.File(), "name", r.cfg.Name, "rules", len(r.active.Load().rules.Stats()),
+		"store", cmp.Or(r.cfg.Store.Path, "off"), "origins", originNames(r.cfg.Upstream.Origins))
 	// The parts outlive ctx until the streams are drained.
 	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -317,8 +319,6 @@ func (r *relay) run(ctx, abort context.Context) error {
 	r.healthy()
 	r.admin.SetReady(true)
 	r.metrics.Ready.Set(1)
-	r.log.Info("configuration loaded", "config", r.cfg.Places.File(), "name", r.cfg.Name, "rules", len(r.active.Load().rules.Stats()),
-		"store", cmp.Or(r.cfg.Store.Path, "off"), "origins", originNames(r.cfg.Upstream.Origins))
 	r.log.Info("serving", "downstream", addresses(r.listeners), "admin", listenAddress(r.cfg.Admin.Address, r.adminListener),
 		"rest", listenAddress(r.cfg.Downstream.RESTAddress, r.restListener), "admin_grpc", listenAddress(r.cfg.Admin.GRPCAddress, r.adminGRPCListener),
 		"tls", secured(r.cfg.Downstream.Listen()), "admin_tls", onOff(r.cfg.Admin.TLS.CertFile != ""))
