@@ -2,8 +2,8 @@
 // costs. It compares the relay with other servers for the same clients: go-control-plane with its
 // snapshot cache and with its linear cache, a bare gRPC server that sends the same shared bytes
 // without a protocol, and raw TCP. `make bench` prints lines that benchstat reads.
-// docs/performance/README.md explains the cases and the units. `go test` runs each case once, with
-// few clients.
+// docs/performance/README.md explains the cases and the units. `go test` runs one case of each
+// kind once, with few clients.
 //
 // Each server is a process of its own, so that its CPU and memory are its own. The relay's origin and
 // the clients are in the process of the test. The clients are cheap; their cost is the same for all

@@ -128,7 +128,7 @@ func (m *model) work() {
 // No order of publishers, workers, completions and the end of the stream loses
 // a wake-up, queues a stream twice, or gives it to two workers.
 func TestRunStateInterleavings(t *testing.T) {
-	for seed := range uint64(20000) {
+	for seed := range uint64(3000) {
 		m := &model{}
 		m.il = &interleaver{rng: rand.New(rand.NewPCG(seed, 1))}
 		for i := range 4 {

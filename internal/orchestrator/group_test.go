@@ -321,8 +321,8 @@ func TestMailboxIsBounded(t *testing.T) {
 	w := newRegistryFixture(t, options(t))
 	g, _ := w.manual(eds)
 	c, m := w.subscriber(g, eds)
-	for i := range 1000 {
-		m.Request(m.Intern(subscription(names("n", 1000)[i])))
+	for _, n := range names("n", 1000) {
+		m.Request(m.Intern(subscription(n)))
 	}
 	equal(t, "mail", len(g.mailbox.queue), 1)
 	g.step(time.Now())

@@ -2,6 +2,7 @@ package xds
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 
@@ -63,15 +64,16 @@ func TestWellFormedIsDecodable(t *testing.T) {
 
 // The limit on nesting is protobuf's.
 func TestWellFormedNests(t *testing.T) {
-	for _, levels := range []int{2498, 2499, 2500, 2501, 3330, 3331, 3332, 3333, 3334, 3335, 5000} {
-		raw := []byte(nil)
-		for range levels { // a struct in a value in a map entry
-			v := protowire.AppendBytes(protowire.AppendTag(nil, 5, protowire.BytesType), raw)
-			raw = protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), v))
+	raw := []byte(nil)
+	for levels := 1; levels <= 3335; levels++ { // a struct in a value in a map entry
+		v := protowire.AppendBytes(protowire.AppendTag(nil, 5, protowire.BytesType), raw)
+		raw = protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), v))
+		if !slices.Contains([]int{2499, 2500, 2501, 3332, 3333, 3334, 3335}, levels) {
+			continue
 		}
-		raw = protowire.AppendBytes(protowire.AppendTag(nil, 3, protowire.BytesType), raw)
-		if err := checkWellFormed(nodeSchema(), raw, maxNested); (err == nil) != decodes(raw) {
-			t.Errorf("%d levels: %v; can be decoded: %v", levels, err, decodes(raw))
+		node := protowire.AppendBytes(protowire.AppendTag(nil, 3, protowire.BytesType), raw)
+		if err := checkWellFormed(nodeSchema(), node, maxNested); (err == nil) != decodes(node) {
+			t.Errorf("%d levels: %v", levels, err)
 		}
 	}
 }
