@@ -309,28 +309,3 @@ func (p *Proxy) unhung(c *proxied) bool {
 		return false
 	}
 }
-
-// StartDeaf accepts connections and never writes to them. It returns its address.
-func StartDeaf(t testing.TB) string {
-	t.Helper()
-	l := Listen(t)
-	var wait sync.WaitGroup
-	var open []net.Conn
-	wait.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return // closed
-			}
-			open = append(open, c)
-		}
-	})
-	t.Cleanup(func() {
-		_ = l.Close() // nothing to flush
-		wait.Wait()
-		for _, c := range open {
-			_ = c.Close()
-		}
-	})
-	return l.Addr().String()
-}
