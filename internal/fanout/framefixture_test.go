@@ -40,7 +40,7 @@ func (w *frameFixture) joins(features ...string) {
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	w.s = session.New(w.Type, n.ResourceFormat(w.variant), maxResponse)
+	w.s = session.New(&w.Type, n.ResourceFormat(w.variant), maxResponse)
 }
 
 // named is the origin's answer to names, and wild that to the wildcard.

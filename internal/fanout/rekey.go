@@ -271,7 +271,7 @@ func (st *stream) keyedTypes() (*xds.Node, []keyedType) {
 	defer st.mu.Unlock()
 	out := make([]keyedType, len(st.types))
 	for i, ty := range st.types {
-		out[i] = keyedType{typ: ty.Type, node: ty.node}
+		out[i] = keyedType{typ: *ty.Type, node: ty.node}
 		if ty.subscriber != nil {
 			out[i].key = ty.subscriber.Key()
 		}

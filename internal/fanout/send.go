@@ -32,7 +32,7 @@ func (st *stream) sendNext() {
 		return
 	}
 	if u := st.unsent; u != nil {
-		st.sendBody(u.ty, u.frame, u.next, u.seq)
+		st.sendBody(u.ty, u.frame, u.next, u.seq, time.Now())
 		return
 	}
 	p := st.newPass()
@@ -167,7 +167,7 @@ func (st *stream) commit(p *pass, i int, plan *session.Plan, frame *Frame, epoch
 	if skipped > 0 {
 		ty.metrics.Coalesced.Add(skipped)
 	}
-	st.sendBody(ty, frame, 0, seq)
+	st.sendBody(ty, frame, 0, seq, p.now)
 	return true, false
 }
 
@@ -182,7 +182,7 @@ type unsent struct {
 
 // sendBody sends one message of a frame. If others follow, the stream is queued again once this one
 // has left.
-func (st *stream) sendBody(ty *streamType, frame *Frame, i int, seq uint64) {
+func (st *stream) sendBody(ty *streamType, frame *Frame, i int, seq uint64, now time.Time) {
 	if st.unsent = nil; i+1 < len(frame.bodies) {
 		st.unsent = &unsent{ty, frame, i + 1, seq + 1}
 		st.run.mark(ty.bit)
@@ -192,10 +192,10 @@ func (st *stream) sendBody(ty *streamType, frame *Frame, i int, seq uint64) {
 	size := len(out.body) + len(out.tail)
 	st.size.Store(int64(len(out.body)))
 	st.before.Store(st.conn.Written())
-	st.since.Store(time.Now().UnixNano()) // before inFlight is looked at
+	st.since.Store(now.UnixNano()) // before inFlight is looked at
 	st.inFlight.Store(frame)
 	if size > clientLimit {
-		st.large.Store(&large{ty.Type, size, seq, time.Now()})
+		st.large.Store(&large{*ty.Type, size, seq, now})
 	}
 	out.seq = st.run.send()
 	// SendMsg only queues. An error means that the stream is ending, which the receiver sees

@@ -79,7 +79,7 @@ func (c *crowd) change(version int) {
 
 // join adds a session and brings it in step.
 func (c *crowd) join() {
-	s := session.New(c.typ, xds.ResourceFormat{Variant: c.variant}, maxResponse)
+	s := session.New(&c.typ, xds.ResourceFormat{Variant: c.variant}, maxResponse)
 	s.Request(&xds.Request{}, c.all, 0)
 	c.sessions = append(c.sessions, s)
 	c.step(s)

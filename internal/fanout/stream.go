@@ -25,53 +25,53 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// stream is one client's stream.
+// stream is one client's stream. With thousands of streams, its memory is not in the processor's
+// cache when a response leaves or an ACK comes. What these need is in the first four cache lines.
+// Fields without a lock or an owner are fixed, or any goroutine's.
 type stream struct {
-	// Fixed.
-	id      uint64
-	srv     *Server
-	grpc    grpc.ServerStream
-	variant xds.Variant
-	only    xds.TypeURL // of a per-type service; empty: aggregated
-	conn    *listener.Conn
-	caller  *listener.Caller
-	from    string // remote address, for messages
-	opened  time.Time
-	fin     finisher // nil: this grpc version has none
-
-	// The receiver's.
-	client       subscriber.Client // joined at the first request
-	req          *xds.Request      // while it handles one
-	rulesVersion uint64            // by which the client was admitted last: see rekeyer
-	names        int               // weight of all names that the stream requests
-	throttle     listener.Throttle
-
-	// Any goroutine's.
+	id       uint64
+	srv      *Server
 	run      runState
-	inFlight atomic.Pointer[Frame]           // the message in flight; nil: none
-	since    atomic.Int64                    // when it was handed over, UnixNano
-	size     atomic.Int64                    // its size without the nonce: of a part, if the response has several (P38)
-	before   atomic.Int64                    // bytes that were written to the connection before it
-	refusal  atomic.Pointer[refusal.Refusal] // why the stream ends; the first counts
-	left     atomic.Pointer[chan any]        // closed when the last worker has left
-	large    atomic.Pointer[large]           // the last large message that the client has not answered; nil: none
-
-	// The worker's that has the stream.
-	unsent       *unsent // nil: none
-	checkedRules uint64  // version of the rules under which it was admitted: see stillAdmitted
+	inFlight atomic.Pointer[Frame] // the message in flight; nil: none
+	since    atomic.Int64          // when it was handed over, UnixNano
+	size     atomic.Int64          // its size without the nonce: of a part, if the response has several (P38)
+	before   atomic.Int64          // bytes that were written to the connection before it
 
 	mu     sync.Mutex
-	node   *xds.Node     // set by the first request; dynamic parameters may follow (P1)
-	types  []*streamType // appended by the receiver; a type's bit is its index
-	order  []*streamType // the same, in the order of sending (P35)
-	nonces nonce.Sequence
+	order  []*streamType  // in the order of sending (P35); under mu
+	nonces nonce.Sequence // under mu
+	unsent *unsent        // nil: none; owner: the worker that has the stream
+
+	grpc         grpc.ServerStream
+	conn         *listener.Conn
+	large        atomic.Pointer[large]           // the last large message that the client has not answered; nil: none
+	checkedRules uint64                          // version of the rules under which it was admitted: see stillAdmitted; owner: as unsent
+	refusal      atomic.Pointer[refusal.Refusal] // why the stream ends; the first counts
+	req          *xds.Request                    // while the receiver, its owner, handles one
+	variant      xds.Variant
+
+	types        []*streamType     // a type's bit is its index; the receiver appends, under mu
+	in           incoming          // owner of this and the next four: the receiver
+	names        int               // weight of all names that the stream requests
+	client       subscriber.Client // joined at the first request
+	rulesVersion uint64            // by which the client was admitted last: see rekeyer
+	throttle     listener.Throttle
+
+	only   xds.TypeURL              // of a per-type service; empty: aggregated
+	node   *xds.Node                // set by the first request; dynamic parameters may follow (P1); under mu
+	left   atomic.Pointer[chan any] // closed when the last worker has left
+	caller *listener.Caller
+	from   string // remote address, for messages
+	opened time.Time
+	fin    finisher // nil: this grpc version has none
+	_      [16]byte // the allocator begins streams of more than 416 bytes at a cache line
 }
 
 // receive handles requests until the stream ends, and returns its status.
 func (st *stream) receive() error {
-	var in incoming
+	in := &st.in
 	for first := true; ; first = false {
-		err := st.grpc.RecvMsg(&in)
+		err := st.grpc.RecvMsg(in)
 		if err != nil {
 			return st.status(err)
 		}
@@ -287,7 +287,8 @@ func (st *stream) join(url xds.TypeURL) (*streamType, *refusal.Refusal) {
 	if len(st.types) >= limit {
 		return nil, refusal.New(codes.ResourceExhausted, telemetry.LimitTypesPerStream, "request: %s: more types than downstream.limits.types_per_stream allows (%d)", url, limit)
 	}
-	t := xds.TypeOf(url)
+	t := xds.RowOf(url)
+	url = t.URL // types of the table share their URL
 	form := st.node.ResourceFormat(st.variant)
 	form.OriginVersions, form.SeveralOrigins = st.srv.opts.OriginVersions, st.srv.opts.SeveralOrigins
 	form.Relay = st.srv.opts.RelayKey != nil
@@ -301,7 +302,7 @@ func (st *stream) join(url xds.TypeURL) (*streamType, *refusal.Refusal) {
 		st.rulesVersion = rulesVersion
 	}
 	ty := &streamType{Session: *session.New(t, form, st.srv.opts.MaxResponse), st: st, node: st.node, bit: 1 << len(st.types), track: inspect.NewTracker(time.Now()), typeMetrics: typeMetrics{metrics: &uncounted}}
-	if refused := st.caller.MayHave(t); refused != nil {
+	if refused := st.caller.MayHave(*t); refused != nil {
 		if st.only != "" {
 			return nil, refused
 		}
@@ -391,7 +392,7 @@ func (st *stream) apply(ty *streamType) *refusal.Refusal {
 	}
 	if nack != nil {
 		// Not under the lock, since redaction takes time.
-		message := subscriber.NackMessage(ty.Type, r.ErrorMessage, ty.subscriber, out.Rejected)
+		message := subscriber.NackMessage(*ty.Type, r.ErrorMessage, ty.subscriber, out.Rejected)
 		st.mu.Lock()
 		nack.Message = message
 		st.mu.Unlock()

@@ -15,25 +15,24 @@ import (
 // streamType is one type of one stream: its session, its subscriber, its metrics and its status.
 // bit is its dirty bit.
 type streamType struct {
-	session.Session // under the stream's lock, except where Subscribe says otherwise
-
 	st         *stream
-	node       *xds.Node // as it was at the type's first request (P1)
 	bit        uint64
 	subscriber subscriber.Subscriber // nil: the type gets no response (P5, P6)
-	noKey      string                // the reason why subscriber is nil
-	// unanswered counts the type while it gets no response (P3, P5, P6); nil: it is not counted.
-	unanswered *telemetry.Gauge
 	typeMetrics
+	epoch           uint64 // counts requests, under the stream's lock: a plan is not applied after a later one
+	session.Session        // under the stream's lock, except where Subscribe says otherwise
 
+	track inspect.Tracker
 	// Under the stream's lock.
-	epoch     uint64      // counts requests: a plan that was made before a request is not applied after it
 	wakeTime  time.Time   // when the type is woken; zero: not set
 	wakeTimer *time.Timer // fires at wakeTime; nil: it was never set
 	// marks are the snapshots of this type when a type that warms was sent last. The index is that
 	// type's order (P19).
 	marks [warmingTypes]snapshot.ID
-	track inspect.Tracker
+	// unanswered counts the type while it gets no response (P3, P5, P6); nil: it is not counted.
+	unanswered *telemetry.Gauge
+	node       *xds.Node // as it was at the type's first request (P1)
+	noKey      string    // the reason why subscriber is nil
 }
 
 // warmingTypes is one more than the order of the last type that warms.

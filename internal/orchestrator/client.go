@@ -40,7 +40,7 @@ func (c *client) Subscribe(typ xds.TypeURL, w subscriber.Waker) (subscriber.Subs
 			return nil, err
 		}
 	}
-	t := &clientType{client: c, typ: typ, node: c.Node, waker: w, sub: snapshot.Nothing, requestsNothing: true}
+	t := &clientType{client: c, relay: c.Relay, typ: typ, node: c.Node, waker: w, sub: snapshot.Nothing, requestsNothing: true}
 	if err := c.registry.enterGroup(key, t); err != nil {
 		return nil, err
 	}
@@ -95,9 +95,11 @@ func (c *client) Leave() {
 // methods; the group's goroutine learns of them through the mailbox.
 type clientType struct {
 	// These fields are constant once Subscribe has returned.
-	client *client
 	group  *Group
+	relay  bool        // the client is another relay
+	nacks  atomic.Bool // the client NACKed something, and has not acknowledged everything since
 	typ    xds.TypeURL
+	client *client
 	node   *xds.Node // the client's, as it was at the type's first request (P1)
 	waker  subscriber.Waker
 
@@ -108,9 +110,6 @@ type clientType struct {
 	changes changes // protected by the mailbox's lock
 
 	routesWait atomic.Int64 // a time.Duration: see SetRoutesWait
-
-	// nacks: the client NACKed something, and has not acknowledged everything since.
-	nacks atomic.Bool
 
 	// The client's lock protects the fields below.
 	requestsNothing bool
@@ -133,7 +132,7 @@ var _ subscriber.Subscriber = (*clientType)(nil)
 func (ct *clientType) Key() xds.Key { return ct.group.key }
 
 func (ct *clientType) State() *snapshot.State {
-	if ct.client.Relay {
+	if ct.relay {
 		return ct.group.relayState.Load()
 	}
 	return ct.group.state.Load()
@@ -141,7 +140,7 @@ func (ct *clientType) State() *snapshot.State {
 
 // Newest implements subscriber.Subscriber.
 func (ct *clientType) Newest() *snapshot.Snapshot {
-	if ct.client.Relay {
+	if ct.relay {
 		return ct.State().Snapshot(ct.typ)
 	}
 	return ct.group.Newest(ct.typ)
@@ -209,7 +208,7 @@ func (ct *clientType) setNacks(nacks bool) {
 // Acked implements subscriber.Subscriber.
 func (ct *clientType) Acked(gen uint64, all *snapshot.Snapshot) {
 	ct.setNacks(false)
-	if ct.client.Relay {
+	if ct.relay {
 		return
 	}
 	if k := ct.storeWriter.Load(); k != nil && all != nil {

@@ -161,7 +161,7 @@ func unmapped(err error) *refusal.Refusal {
 
 // representativeOf returns the node that is sent upstream for a key whose first subscriber is ct.
 func (r *Registry) representativeOf(ct *clientType) (*xds.Node, error) {
-	if ct.client.Relay { // it has computed the node
+	if ct.relay { // it has computed the node
 		return ct.node, nil
 	}
 	return r.representative(ct.node)
@@ -207,17 +207,17 @@ func (r *Registry) admit(key xds.Key, ct *clientType, candidate *Group) (g, evic
 		return nil, nil, refusal.New(codes.Unavailable, telemetry.Draining, "the relay is not serving")
 	}
 	g = r.groups[key]
-	if g != nil && ct.client.Relay {
+	if g != nil && ct.relay {
 		if refused := g.relays.refusal.Load(); refused != nil {
 			return nil, nil, refused
 		}
 	}
 	limits := &r.settings().Limits
-	if keys := r.peers[ct.client.PeerID]; !ct.client.Relay && limits.KeysPerPeer > 0 && keys[key] == 0 && len(keys) >= limits.KeysPerPeer {
+	if keys := r.peers[ct.client.PeerID]; !ct.relay && limits.KeysPerPeer > 0 && keys[key] == 0 && len(keys) >= limits.KeysPerPeer {
 		return nil, nil, refusal.New(codes.ResourceExhausted, telemetry.LimitKeysPerPeer,
 			"key %s: peer %s would have more keys than downstream.limits.keys_per_peer allows (%d)", key, ct.client.PeerID, limits.KeysPerPeer)
 	}
-	full := !ct.client.Relay && limits.Keys > 0 && len(r.groups)-r.relayed >= limits.Keys
+	full := !ct.relay && limits.Keys > 0 && len(r.groups)-r.relayed >= limits.Keys
 	if full = full && (g == nil || g.isRelayed()); full && r.idle.Len() == 0 {
 		return nil, nil, refusal.New(codes.Unavailable, telemetry.LimitKeys, "key %s: the relay would have more keys than downstream.limits.keys allows (%d)", key, limits.Keys)
 	}
@@ -251,7 +251,7 @@ func (r *Registry) count(g *Group, ct *clientType, n int) {
 	if g.isRelayed() {
 		r.relayed--
 	}
-	if g.joined += n; ct.client.Relay {
+	if g.joined += n; ct.relay {
 		g.joinedRelays += n
 	}
 	if g.isRelayed() {

@@ -23,7 +23,7 @@ type routesWait struct {
 
 // SetRoutesWait implements subscriber.Subscriber.
 func (ct *clientType) SetRoutesWait(wait time.Duration) {
-	if ct.client.Relay {
+	if ct.relay {
 		return // it does not wait for names, and its clients' routes wait there
 	}
 	was := time.Duration(ct.routesWait.Swap(int64(wait)))

@@ -104,7 +104,7 @@ func (g *Group) applySubscriber(c subscriberChanges) {
 		g.toCheck, g.applyStoredDue = append(g.toCheck, ct), true
 		// Nothing is changed before, because a client may come back again and again (P16). If the
 		// limit was lowered, it ends only a client that makes the key larger.
-		if limit := g.settings().Limits.NamesPerKey; !ct.client.Relay && ct.joined.audience.Exceeds(limit, ct.sub, c.sub) {
+		if limit := g.settings().Limits.NamesPerKey; !ct.relay && ct.joined.audience.Exceeds(limit, ct.sub, c.sub) {
 			ct.joined.audience.Withdraw(ct, ct.sub)
 			ct.sub = snapshot.Nothing
 			r := refusal.New(codes.Unavailable, telemetry.LimitNamesPerKey,
@@ -143,7 +143,7 @@ func (g *Group) addSubscriber(ct *clientType) {
 	g.represents.count(ct, 1)
 	g.bearerJoined(ct)
 	g.countUserAgent(ct.node, 1)
-	if ct.client.Relay {
+	if ct.relay {
 		g.addRelay(ct)
 		if refused := g.relays.refusal.Load(); refused != nil { // since the registry looked
 			ct.ended = true
@@ -153,7 +153,7 @@ func (g *Group) addSubscriber(ct *clientType) {
 	}
 	t := g.find(ct.typ)
 	if t == nil {
-		if limit := g.settings().Limits.TypesPerKey; !ct.client.Relay && limit > 0 && len(g.allTypes()) >= limit && !g.makeRoom() {
+		if limit := g.settings().Limits.TypesPerKey; !ct.relay && limit > 0 && len(g.allTypes()) >= limit && !g.makeRoom() {
 			ct.ended = true
 			ct.client.End(refusal.New(codes.Unavailable, telemetry.LimitTypesPerKey,
 				"key %s: %s: more types than downstream.limits.types_per_key allows (%d)", g.key, ct.typ, limit))

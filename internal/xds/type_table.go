@@ -121,14 +121,16 @@ var byURL, byShort = func() (map[TypeURL]*Type, map[string]*Type) {
 // Types returns the rows of the table in the order of sending. Callers must not change them.
 func Types() []Type { return typeTable }
 
-// TypeOf returns the row of url. For a URL outside the table it returns a row with the general
-// rules.
-func TypeOf(url TypeURL) Type {
+// TypeOf is a copy of RowOf.
+func TypeOf(url TypeURL) Type { return *RowOf(url) }
+
+// RowOf returns the row of url, and for a URL outside the table one with the general rules.
+func RowOf(url TypeURL) *Type {
 	if t, ok := byURL[url]; ok {
-		return *t
+		return t
 	}
 	secret := isSecretMessage(url)
-	return Type{URL: url, Order: otherOrder, Secret: secret, ResendEqual: secret || url == LbEndpointType}
+	return &Type{URL: url, Order: otherOrder, Secret: secret, ResendEqual: secret || url == LbEndpointType}
 }
 
 // Known reports whether the type is in the table. The relay knows where a resource of such a type
@@ -139,11 +141,8 @@ func (t Type) Known() bool { return t.Short != "" }
 // may have another prefix, which protobuf treats as equal, or name the v2 message. An origin may
 // answer such a type, so P6 must cover it.
 func isSecretMessage(url TypeURL) bool {
-	switch url[strings.LastIndexByte(string(url), '/')+1:] {
-	case "envoy.extensions.transport_sockets.tls.v3.Secret", "envoy.api.v2.auth.Secret":
-		return true
-	}
-	return false
+	message := url[strings.LastIndexByte(string(url), '/')+1:]
+	return message == "envoy.extensions.transport_sockets.tls.v3.Secret" || message == "envoy.api.v2.auth.Secret"
 }
 
 // Label returns the type's name in metrics: its short name, or "other".

@@ -12,19 +12,19 @@ import (
 // NACK. It also counts the stream for the progress of each version. It is used under the stream's
 // lock.
 type Tracker struct {
-	began     time.Time // when the type's first request came
-	requested time.Time // when the subscription last changed while it was not waiting
-	waiting   bool      // the origin had not answered something when the state was last looked at
-	sotw      bool      // the variant
-	changed   bool      // the client has changed its subscription since its first request
-	answered  time.Time // when the last ACK or NACK came; zero: none did
+	began    time.Time // when the type's first request came
+	answered time.Time // when the last ACK or NACK came; zero: none did
 
 	sent, acks, nacks uint64
-	version           string           // that was sent last
-	nack              *subscriber.Nack // the last one; nil: none
-
+	version           string // that was sent last
 	// counted are the IDs of the versions for which the stream was counted.
 	counted struct{ sent, acked, nacked uint32 }
+
+	waiting   bool             // the origin had not answered something when the state was last looked at
+	sotw      bool             // the variant
+	changed   bool             // the client has changed its subscription since its first request
+	requested time.Time        // when the subscription last changed while it was not waiting
+	nack      *subscriber.Nack // the last one; nil: none
 }
 
 // NewTracker returns the tracker of a type whose first request comes now.

@@ -52,13 +52,13 @@ const maxNames = 10_000
 func (t StreamType) Unacknowledged(look *Survey) (Unacknowledged, bool) {
 	at, s := t.state(look), t.Session
 	if t.NoKey != "" {
-		return Unacknowledged{Type: s.Type, State: at.state, Since: at.since, NoKey: t.NoKey}, true
+		return Unacknowledged{Type: *s.Type, State: at.state, Since: at.since, NoKey: t.NoKey}, true
 	}
 	if t.Subscriber == nil || at.state == StateSynced || !s.Began() {
 		return Unacknowledged{}, false
 	}
 	u := Unacknowledged{
-		Key: t.Subscriber.Key(), Type: s.Type, State: at.state, Since: at.since, AckedVersion: s.AckedVersion(),
+		Key: t.Subscriber.Key(), Type: *s.Type, State: at.state, Since: at.since, AckedVersion: s.AckedVersion(),
 		Offer: snapshot.Offer{Lineage: at.lineage, Has: at.has, Sub: s.Subscription()},
 	}
 	switch {

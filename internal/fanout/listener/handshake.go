@@ -82,15 +82,15 @@ func (h handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	}
 	from := c.RemoteAddr().String()
 	if c.in.creds == nil {
-		return answers{raw, c}, authInfo{c, c.in.policy.Caller(from, nil)}, nil
+		return c, authInfo{c, c.in.policy.Caller(from, nil)}, nil
 	}
-	secured, info, err := c.in.creds.ServerHandshake(raw)
+	conn, info, err := c.in.creds.ServerHandshake(raw)
 	if err != nil {
 		c.HandshakeFailed(err)
 		return nil, nil, err
 	}
 	state := info.(credentials.TLSInfo).State // what credentials.NewTLS gives
-	return answers{secured, c}, authInfo{c, c.in.policy.Caller(from, &state)}, nil
+	return secured{conn, c}, authInfo{c, c.in.policy.Caller(from, &state)}, nil
 }
 
 // probed reports whether a TLS handshake that failed with err was a probe of the port, which is no

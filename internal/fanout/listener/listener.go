@@ -215,6 +215,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 
 // Write implements net.Conn.
 func (c *Conn) Write(b []byte) (int, error) {
+	c.checkGoAway(b) // not of TLS, which is encrypted here
 	n, err := c.Conn.Write(b)
 	c.written.Add(int64(n))
 	return n, err

@@ -46,24 +46,28 @@ func (c *Conn) checkProtocol(first []byte) {
 	c.in.refusals.NoteConnection("client uses another protocol", telemetry.Protocol, p.Key, c.RemoteAddr().String(), fmt.Errorf("the client uses %s", name))
 }
 
-// answers is a connection as grpc has it, with TLS if the listener has it.
-type answers struct {
+// secured is a connection with TLS as grpc has it.
+type secured struct {
 	net.Conn
 	of *Conn
+}
+
+// Write implements net.Conn.
+func (s secured) Write(b []byte) (int, error) {
+	s.of.checkGoAway(b)
+	return s.Conn.Write(b)
 }
 
 // tooManyPings ends the GOAWAY frame that grpc writes last to a client that pings too often: the code
 // ENHANCE_YOUR_CALM, and a text.
 var tooManyPings = []byte("\x00\x00\x00\x0btoo_many_pings")
 
-// Write implements net.Conn. It reports a client that pings too often, since grpc tells only the
-// client.
-func (a answers) Write(b []byte) (int, error) {
-	if bytes.HasSuffix(b, tooManyPings) {
-		a.of.in.refusals.NoteConnection("client pings too often", telemetry.Pings, a.of.in.policy.Key, a.of.RemoteAddr().String(),
+// checkGoAway reports a client that pings too often, since grpc tells only the client.
+func (c *Conn) checkGoAway(written []byte) {
+	if bytes.HasSuffix(written, tooManyPings) {
+		c.in.refusals.NoteConnection("client pings too often", telemetry.Pings, c.in.policy.Key, c.RemoteAddr().String(),
 			errors.New("the client pings more often than downstream.keepalive.min_time allows"))
 	}
-	return a.Conn.Write(b)
 }
 
 // tlsKey is the configuration key of the listener's TLS.

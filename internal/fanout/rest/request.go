@@ -150,7 +150,7 @@ func (s *Server) parse(t xds.Type, body []byte) (*request, *refusal.Refusal) {
 	}
 	plain := r
 	plain.Version = nil // polls of the same request share the answer, whatever their versions
-	sub, _ := session.New(t, xds.ResourceFormat{Variant: xds.SotW}, 0).Subscribe(&plain)
+	sub, _ := session.New(&t, xds.ResourceFormat{Variant: xds.SotW}, 0).Subscribe(&plain)
 	q := &request{
 		typ: t, node: node, sub: sub, version: string(r.Version),
 		isNACK: r.IsNACK, nonce: string(r.Nonce), code: r.ErrorCode,

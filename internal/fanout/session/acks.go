@@ -23,16 +23,15 @@ const (
 // pendingACK is a response that the client has not answered by an ACK or NACK. It keeps neither the
 // body nor the snapshot alive.
 type pendingACK struct {
-	seq       uint64 // number in its nonce, from 1
-	at        time.Time
-	manifest  *Manifest
-	sub       *snapshot.Subscription    // the effective one when it was sent
-	beforeACK bool                      // it was sent while the ACK of an earlier one was pending (P19)
-	news      bool                      // something in it changed since the responses before
-	snapshot  snapshot.ID               // the snapshot that it was made of
-	progress  *snapshot.VersionProgress // of the snapshot's version; nil: it is not counted
-	// partFollows: it is a part of a response, and not the last one (P38).
-	partFollows bool
+	seq         uint64 // number in its nonce, from 1
+	at          time.Time
+	manifest    *Manifest
+	sub         *snapshot.Subscription    // the effective one when it was sent
+	beforeACK   bool                      // it was sent while the ACK of an earlier one was pending (P19)
+	news        bool                      // something in it changed since the responses before
+	partFollows bool                      // it is a part of a response, and not the last one (P38)
+	snapshot    snapshot.ID               // the snapshot that it was made of
+	progress    *snapshot.VersionProgress // of the snapshot's version; nil: it is not counted
 }
 
 // maxPendingACKs bounds the pending ACKs of a session. It first forgets the oldest response that
@@ -42,9 +41,10 @@ const maxPendingACKs = 32
 // pendingACKs are the responses whose ACK is pending, at most maxPendingACKs. Their seq rises. The
 // parts of a response (P38) are consecutive, and count as one.
 type pendingACKs struct {
-	responses   []pendingACK // oldest first; nil: none
-	changeWaits bool         // a change waits for an ACK: the ACK or NACK wakes the session
-	seen        snapshot.ID  // since the last request, no name up to it can be answered before an ACK
+	responses   []pendingACK  // oldest first
+	changeWaits bool          // a change waits for an ACK: the ACK or NACK wakes the session
+	first       [1]pendingACK // has responses after the first ACK, while there is one: it is not allocated
+	seen        snapshot.ID   // since the last request, no name up to it can be answered before an ACK
 }
 
 // Planned records what a plan found while an ACK is pending. The next plans look only for what is
@@ -79,7 +79,7 @@ func (p *pendingACKs) limit() {
 func (p *pendingACKs) remove(i int, v xds.Variant) {
 	switch {
 	case i == len(p.responses)-1:
-		p.responses = nil
+		p.responses, p.first = p.first[:0], [1]pendingACK{}
 	case v == xds.SotW:
 		p.responses = slices.Delete(p.responses, i, i+1)
 	default:

@@ -21,22 +21,22 @@ import (
 //   - nacks until a later response includes the names. P15: a rejected response is sent again once
 //     something in it changes, or the origin sends something in it again.
 type Session struct {
-	Type  xds.Type           // fixed
-	form  xds.ResourceFormat // the variant, and how the client reads resources (P62: TTLs); fixed
-	limit int                // of a response in bytes (P38); fixed
+	Type           *xds.Type          // fixed
+	form           xds.ResourceFormat // the variant, and how the client reads resources (P62: TTLs); fixed
+	sub            subscription       // what the client requests
+	forced         forced             // what the next response includes although nothing changed
+	clientVersions *clientVersions    // what the client already had; nil: nothing, or all is answered
+	delivered      delivered          // what the client was sent
+	pendingACKs    pendingACKs        // responses whose ACK is pending
+	acked          acknowledged       // what the client acknowledged
+	nacks          nacks              // what the client rejected
 
-	sub            subscription    // what the client requests
-	forced         forced          // what the next response includes although nothing changed
-	clientVersions *clientVersions // what the client already had; nil: nothing, or all is answered
-	delivered      delivered       // what the client was sent
-	pendingACKs    pendingACKs     // responses whose ACK is pending
-	acked          acknowledged    // what the client acknowledged
-	nacks          nacks           // what the client rejected
+	limit int // of a response in bytes (P38); fixed
 }
 
 // New makes the session of a type that has had no request. limit is the size limit of a
 // response in bytes.
-func New(t xds.Type, form xds.ResourceFormat, limit int) *Session {
+func New(t *xds.Type, form xds.ResourceFormat, limit int) *Session {
 	return &Session{Type: t, form: form, limit: limit, sub: subscription{requested: snapshot.Nothing, effective: snapshot.Nothing, relay: form.Relay}}
 }
 

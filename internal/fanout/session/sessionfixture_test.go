@@ -47,7 +47,7 @@ func newSessionFixture(t testing.TB, url xds.TypeURL, v xds.Variant) *sessionFix
 }
 
 func newSession(t xds.Type, v xds.Variant) *Session {
-	return New(t, xds.ResourceFormat{Variant: v}, maxResponse)
+	return New(&t, xds.ResourceFormat{Variant: v}, maxResponse)
 }
 
 // another is a second client of the group, with the fixture's snapshot and clock as they are

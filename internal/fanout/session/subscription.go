@@ -36,9 +36,9 @@ func (s *Session) NameList() xds.NameList { return s.sub.list }
 // wildcard.
 func (s *Session) Subscribe(r *xds.Request) (*snapshot.Subscription, bool) {
 	if s.form.Variant == xds.SotW {
-		return s.sub.fromList(r, &s.Type)
+		return s.sub.fromList(r, s.Type)
 	}
-	return s.sub.fromDelta(r, &s.Type, &s.delivered)
+	return s.sub.fromDelta(r, s.Type, &s.delivered)
 }
 
 // follow has responses made for want from now on.
