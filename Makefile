@@ -152,6 +152,7 @@ grpc-latest: ## run the tests that depend on grpc's inside with its newest relea
 
 .PHONY: nightly
 nightly: fuzz model race grpc-latest ## fuzz, run models with new seeds, the race detector, and grpc's newest release
+	$(GO) test -count=1 -timeout 30m -v ./internal/upstream -run BehindAProxy -keys 10000
 
 .PHONY: race
 race: ## run all tests with the race detector, also in the built binary
