@@ -142,6 +142,44 @@ func TestCluster_AnswerBreaks(t *testing.T) {
 	})
 }
 
+// A relay forgets a wildcard, and a client subscribes to it before the stream to the source is replaced. A
+// change that the source sent meanwhile is not the answer to it.
+func TestCluster_SubscribesAsLingerEnds(t *testing.T) {
+	for name, v := range variants {
+		for rank := range 2 {
+			t.Run(fmt.Sprint(name, "/", rank), func(t *testing.T) {
+				t.Parallel()
+				inCluster(t, v, 2, 1, func(w *clusterFixture) {
+					w.rest("start")
+					r := w.ranked("a")[rank]
+					w.clientOf(r, "a", xds.Delta, wild(lds)) // the key stays in use
+					both := func() map[xds.TypeURL]*watched { return wild(cds, eds) }
+					c := w.clientOf(r, "a", xds.SotW, both())
+					for after := range 5 { // ms: the stream is replaced after 5 ms
+						sleepInBubble(20 * time.Second)
+						c.cancel()
+						<-c.done
+						w.watchers = w.watchers[:1]
+						sleepInBubble(linger + time.Duration(after)*time.Millisecond)
+						was := c.subs
+						c = w.clientOf(r, "a", xds.SotW, both(), func(c *watcher) {
+							for typ, t := range c.subs {
+								t.holds, t.version = was[typ].holds, was[typ].version
+							}
+						})
+						for range 10 {
+							sleepInBubble(500 * time.Microsecond)
+							w.put(cds, "p")
+							w.put(eds, "p")
+						}
+					}
+					w.rest("changes")
+				})
+			})
+		}
+	}
+}
+
 // All relays restart while the origin is away, and one of them has no disk. Nobody is sent an empty set,
 // and new clients of each relay are served.
 func TestCluster_AllRestartWithoutOrigin(t *testing.T) {
