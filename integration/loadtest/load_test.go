@@ -72,6 +72,7 @@ var loadCases = []loadCase{
 	{"cold-1k", disjoint(1000), 1, measureColdStart},
 	{"cold-2k", disjoint(2000), 1, measureColdStart},
 	{"cold-4k", disjoint(4000), 1, measureColdStart},
+	{"rules", load{Clients: 4000, Bytes: 1000}, 1, measureRules},
 	{"arrive", load{Clients: 5000, Bytes: 100_000}, 1, measureArrive},
 	{"arrive-1k", load{Clients: 5000, Bytes: 1000}, 1, measureArrive},
 	{"idle-10", idle(10), 1, measureIdle},

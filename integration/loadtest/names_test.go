@@ -3,10 +3,14 @@
 package loadtest
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"strconv"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -91,12 +95,24 @@ func (b *bench) linear(name string) (c, origin *contender) {
 
 // measureColdStart measures the time until the last of many clients that connect at once has its load
 // assignments. No two clients share a name, and the relay has requested none before. Its origin is
-// the linear cache in a process of its own, which the same clients then ask directly.
+// the linear cache in a process of its own, which the same clients then ask directly. In the second
+// half of the rounds, the server has one processor for itself, as on a machine of its own. The clients
+// and the relay's origin have another one.
 func measureColdStart(b *bench) {
-	for range b.rounds {
-		took := make(map[string]float64)
+	took, rounds := make(map[string]float64), 2*b.rounds
+	if b.small {
+		rounds = b.rounds
+	}
+	for r := range rounds {
 		for _, name := range []string{nameLinear, nameRelay} {
 			c, origin := b.linear(name)
+			shown := name
+			if r >= b.rounds {
+				shown += "/apart"
+				b.pin(origin.PID(), 1)
+				b.pin(c.PID(), 0) // of linear, both are one
+				b.pin(os.Getpid(), 1)
+			}
 			w := c.join(crowdSettings{load: b.load, later: true})
 			used, ofOrigin := -c.settle(), -origin.settle()
 			begin := monotonic()
@@ -104,13 +120,33 @@ func measureColdStart(b *bench) {
 			took[name] = float64(c.await(w, 0).last - begin)
 			used += c.settle()
 			ofOrigin += origin.settle()
-			b.print(name, value{took[name], "latency-ns"}, value{float64(used), "cpu-ns"},
+			b.print(shown, value{took[name], "latency-ns"}, value{float64(used), "cpu-ns"},
 				value{float64(ofOrigin), "origin-cpu-ns"}, value{took[name] / took[nameLinear], "latency/linear"})
 			w.close()
 			c.Stop()
 			if c != origin {
 				origin.Stop()
 			}
+			if shown != name {
+				b.pin(os.Getpid(), 0, 1)
+			}
 		}
+	}
+}
+
+// pin lets all threads of a process run on these processors only, and the threads that they start.
+func (b *bench) pin(pid int, processors ...int) {
+	b.Helper()
+	var set unix.CPUSet
+	for _, p := range processors {
+		set.Set(p)
+	}
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	for _, thread := range threads {
+		id, _ := strconv.Atoi(thread.Name()) // the kernel writes numbers
+		err = errors.Join(err, unix.SchedSetaffinity(id, &set))
+	}
+	if err != nil {
+		b.Fatal(err)
 	}
 }
