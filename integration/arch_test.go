@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"bufio"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -470,30 +469,6 @@ func TestPackagesSayWhatTheyGuarantee(t *testing.T) {
 	}
 }
 
-// The pure packages take the time as an argument.
-func TestPurePackagesReadNoClock(t *testing.T) {
-	pure := []string{"internal/xds", "internal/xds/snapshot", "internal/fanout/session", "internal/upstream/adsclient", "internal/upstream/suspects"}
-	clock := []string{"Now", "Since", "Until", "After", "AfterFunc", "NewTimer", "NewTicker", "Sleep", "Tick"}
-	seen := 0
-	for _, s := range sources(t) {
-		if s.test() || !slices.Contains(pure, s.pkg) {
-			continue
-		}
-		seen++
-		ast.Inspect(s.file, func(n ast.Node) bool {
-			if call, ok := n.(*ast.SelectorExpr); ok {
-				if of, ok := call.X.(*ast.Ident); ok && of.Name == "time" && slices.Contains(clock, call.Sel.Name) {
-					t.Errorf("%s: time.%s in a package that is pure", s.set.Position(n.Pos()), call.Sel.Name)
-				}
-			}
-			return true
-		})
-	}
-	if seen < len(pure) {
-		t.Errorf("%d files of %d packages", seen, len(pure))
-	}
-}
-
 // A test that sleeps is slow when it passes, and fails on a slow machine. In a synctest bubble
 // sleeping costs nothing and is exact.
 func TestTestsDoNotSleep(t *testing.T) {
@@ -531,22 +506,6 @@ func TestTestsLookForLeaks(t *testing.T) {
 	for pkg, ok := range looks {
 		if !ok {
 			t.Errorf("%s has tests and no TestMain that looks for leaks, with goleak", pkg)
-		}
-	}
-}
-
-// The code has no TODO comments. Open work is in the issue.
-func TestNothingIsLeftForLater(t *testing.T) {
-	for _, s := range sources(t) {
-		for _, group := range s.file.Comments {
-			lines := bufio.NewScanner(strings.NewReader(group.Text()))
-			for lines.Scan() {
-				word, _, _ := strings.Cut(strings.TrimSpace(lines.Text()), " ")
-				switch strings.TrimRight(word, ":(") {
-				case "TO" + "DO", "FIX" + "ME", "XXX", "HACK":
-					t.Errorf("%s: %s", s.set.Position(group.Pos()), lines.Text())
-				}
-			}
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -380,4 +381,19 @@ func TestP80_CanariesInFiles(t *testing.T) {
 		}
 	}
 	c.hides("the log", r.Log(), "enum.textproto", "wrong.yaml")
+}
+
+// kept returns the files below a directory, without the lock file.
+func kept(t *testing.T, dir string) (paths []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && d.Name() != "lock" {
+			paths = append(paths, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return paths
 }

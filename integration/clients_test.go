@@ -132,8 +132,3 @@ func eachOrigin(t *testing.T, test func(t *testing.T, upstream, kind string)) {
 
 // methods are the methods of the aggregated service.
 var methods = map[fleet.Variant]string{fleet.SotW: xdstest.SotWMethod, fleet.Delta: xdstest.DeltaMethod}
-
-// ask is a first request, in either variant.
-func ask(v fleet.Variant, n *corev3.Node, typ string, names ...string) proto.Message {
-	return xdstest.NewRequest(v == fleet.Delta, n, typ, names...)
-}

@@ -27,11 +27,6 @@ func (r *relay) rest() string {
 	return "http://" + m[1]
 }
 
-// withREST is the configuration of a relay that serves REST.
-func withREST(upstream, longPoll string) xdstest.Config {
-	return xdstest.Config{"upstream.variant": upstream, "downstream.rest_address": "127.0.0.1:0", "downstream.long_poll": longPoll}
-}
-
 // polled is a reply to a poll.
 type polled struct {
 	status int

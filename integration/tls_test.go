@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	runtimev3 "github.com/envoyproxy/go-control-plane/envoy/service/runtime/v3"
@@ -206,13 +205,4 @@ func TestListeners(t *testing.T) {
 		!bytes.Contains(info, []byte(`"error": "downstream.listeners[1]: peer 127.0.0.1:`)) {
 		t.Errorf("%v %s", err, info)
 	}
-}
-
-// keyed is a cluster with an inline private key, in an Any in an Any.
-func keyed(name string) *clusterv3.Cluster {
-	c := xdstest.Cluster(name, 1)
-	c.TransportSocket = &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: xdstest.Pack(xdstest.Pack(&tlsv3.UpstreamTlsContext{
-		CommonTlsContext: &tlsv3.CommonTlsContext{TlsCertificates: []*tlsv3.TlsCertificate{{
-			PrivateKey: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: hidden}}}}}}))}}
-	return c
 }

@@ -1,10 +1,6 @@
 package hostile
 
 import (
-	"crypto/tls"
-	"fmt"
-	"time"
-
 	"golang.org/x/net/http2"
 )
 
@@ -20,9 +16,7 @@ var attacks = map[string]func(a *assault){
 	"rapid reset":             rapidReset,
 	"silent connections":      silent,
 	"silent TLS connections":  silentTLS,
-	"connections without end": churn,
 	"half requests":           halfRequests,
-	"half a request a minute": slowRequests,
 	"huge requests":           hugeRequests,
 	"half REST polls":         halfPolls,
 	"whole REST polls":        wholePolls,
@@ -72,33 +66,5 @@ func silentTLS(a *assault) {
 		a.hit(1)
 		_, _ = c.Read(make([]byte, 1))
 		return c.Close()
-	})
-}
-
-// churn opens connections, sends a request and closes them; every fourth over TLS.
-func churn(a *assault) {
-	a.each(a.size, func(i int) error {
-		if i%4 == 0 {
-			c, err := a.connect(a.TLS)
-			if err != nil {
-				return err
-			}
-			defer func() { _ = c.Close() }()
-			_ = c.SetDeadline(time.Now().Add(5 * time.Second))
-			if tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}).HandshakeContext(a.ctx) == nil {
-				a.hit(1)
-			}
-			return nil
-		}
-		c, err := a.dial(a.XDS, discards)
-		if err != nil {
-			return err
-		}
-		defer c.close()
-		c.message(c.open(deltaPath), ask(fmt.Sprint("churn-", i), "hostile"))
-		if c.flush() == nil {
-			a.hit(1)
-		}
-		return nil
 	})
 }

@@ -113,36 +113,6 @@ func (a *assault) polls(missing int) {
 	})
 }
 
-// slowRequests are requests that arrive one byte now and then.
-func slowRequests(a *assault) {
-	body := ask("slow", "hostile")
-	a.each(a.size, func(int) error {
-		c, err := a.dial(a.XDS, discards)
-		if err != nil {
-			return err
-		}
-		defer c.close()
-		var ids []uint32
-		for range 100 {
-			id := c.open(deltaPath)
-			c.data(id, prefix(len(body)))
-			ids = append(ids, id)
-		}
-		for i := 0; i < len(body)-1 && a.ctx.Err() == nil; i++ {
-			for _, id := range ids {
-				c.data(id, body[i:i+1])
-			}
-			if c.flush() != nil {
-				return nil
-			}
-			a.hit(1)
-			a.wait(200 * time.Millisecond)
-		}
-		<-c.gone
-		return nil
-	})
-}
-
 // stream is a delta stream of a correct transport.
 type stream = discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
 

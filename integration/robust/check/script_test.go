@@ -73,11 +73,6 @@ func (h *scriptedStream) ask(typ string, names ...string) *scriptedStream {
 	return h
 }
 
-func (h *scriptedStream) drop(typ string, names ...string) *scriptedStream {
-	h.s.add(Event{What: Ask, Client: h.client, Stream: h.stream, Type: typ, Dropped: names})
-	return h
-}
-
 func (h *scriptedStream) get(typ string, contents ...string) int {
 	return h.s.add(Event{What: Receipt, Client: h.client, Stream: h.stream, Relay: h.relay, Process: h.process, Type: typ, Resources: pairs(contents)})
 }
