@@ -552,3 +552,37 @@ func TestCluster_GrowsAndShrinks(t *testing.T) {
 		})
 	}
 }
+
+// A client comes back with the wildcard just when its relay has forgotten that. What the relay's stream
+// brings for the subscription before does not count as the answer to the new one (P67).
+func TestCluster_WildcardReturns(t *testing.T) {
+	inCluster(t, xds.Delta, 2, 1, func(w *clusterFixture) {
+		w.rest("start")
+		ranked := w.ranked("a")
+		w.clientOf(ranked[0], "a", xds.Delta, wild(cds))
+		w.clientOf(ranked[1], "a", xds.Delta, wild(lds)) // the key stays in use
+		c := w.clientOf(ranked[1], "a", xds.SotW, wild(cds))
+		w.rest("clients")
+		returns := func(away time.Duration) {
+			c.cancel()
+			<-c.done
+			sleepInBubble(away)
+			var ctx context.Context
+			ctx, c.cancel = context.WithCancel(w.ctx)
+			c.done = make(chan struct{})
+			go c.run(ctx)
+			sleepInBubble(20 * time.Second)
+		}
+		w.event(func() {
+			for ms := range time.Duration(10) {
+				both(func() { returns(linger + 2*ms*time.Millisecond) }, after(linger-time.Millisecond, func() {
+					for range 40 {
+						w.put(cds, "a")
+						sleepInBubble(time.Millisecond)
+					}
+				}))()
+			}
+		})
+		w.rest("returns")
+	})
+}
