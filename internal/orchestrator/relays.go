@@ -49,24 +49,24 @@ const retryOriginsAfter = 10 * time.Second
 // answered for other relays.
 const namesAnsweredBy = 5 * time.Second
 
-// publishToRelays makes the part of the State that origins said the State for other relays, and wakes
-// them.
+// publishToRelays makes the part of the State that origins said the State for other relays. It wakes
+// those that have requested something.
 func (g *Group) publishToRelays() {
 	if len(g.relays.all) == 0 {
 		return
 	}
 	g.relayState.Store(g.content.FromOrigins(g.id, g.state.Load(), g.originStream, g.relays.late))
 	for ct := range g.relays.all {
-		if !ct.ended {
+		if !ct.ended && !ct.sub.Empty() {
 			ct.waker.Wake()
 		}
 	}
 }
 
-// addRelay adds a relay's type that subscribed. It is woken once it has requested something.
+// addRelay adds a relay's type that subscribed. The first one makes the step publish a State for relays.
 func (g *Group) addRelay(ct *clientType) {
 	if g.relays.all[ct] = struct{}{}; len(g.relays.all) == 1 {
-		g.relayState.Store(g.content.FromOrigins(g.id, g.state.Load(), g.originStream, g.relays.late))
+		g.content.ChangeSource()
 	}
 }
 
@@ -161,7 +161,7 @@ func (g *Group) setOpened(at, now time.Time) {
 	late := !at.IsZero() && !now.Before(r.lateAt())
 	if late != r.late || streams != r.streams {
 		r.late, r.streams = late, streams
-		g.publishToRelays()
+		g.content.ChangeSource()
 	}
 }
 

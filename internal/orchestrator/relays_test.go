@@ -87,6 +87,38 @@ func TestRelays_SettleOnce(t *testing.T) {
 	})
 }
 
+// wokenBy is a subscriber.Waker.
+type wokenBy func()
+
+func (f wokenBy) Wake() { f() }
+
+// The first answer of an origin may come in the step in which the group learns of its stream. Not even
+// within this step does a relay see what another relay brought before.
+func TestRelays_SeeNothingOfTheSourceBefore(t *testing.T) {
+	w := newRegistryFixture(t, options(t))
+	g, _ := w.manual(eds)
+	h, sub, saw := g.firstUpstream(), subscription("a"), ""
+	_, relay := w.subscriber(g, eds)
+	relay.client.Relay = true
+	relay.waker = wokenBy(func() {
+		if r, is := relay.State().Snapshot(eds).Look(sub, "a"); is == snapshot.Present {
+			saw += contentOf(r)
+		}
+	})
+	g.post(relay, func(c *changes) { c.sub = relay.Intern(sub) })
+	bring := func(value string, s upstream.Status) {
+		s.Connected, s.Responded, s.OpenedAt = true, true, time.Now()
+		h.Status(s)
+		g.apply(update{snapshot.Update{Type: eds, Relayed: s.Relayed, Changed: []*xds.Resource{resource(t, eds, "a", value)}}, h, make(chan bool, 1), nil})
+		g.step(time.Now())
+	}
+	g.step(time.Now())
+	bring("1", upstream.Status{Stream: 7, Relayed: true})
+	bring("2", upstream.Status{Stream: 8})
+	equal(t, "what the relay saw", strings.Trim(saw, "2"), "")
+	equal(t, "it saw the origin's", saw != "", true)
+}
+
 // Once the stream to the origin is another one, a relay sees nothing until the origin has answered on
 // it: what this relay has may be older than what the other one has. Names count as answered after a
 // while, and a wildcard that comes in parts once it is complete.

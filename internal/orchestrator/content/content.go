@@ -153,6 +153,9 @@ func (t *Type) nothing() *snapshot.Snapshot {
 	return t.empty
 }
 
+// ChangeSource says that FromOrigins has to be called, because its arguments differ.
+func (c *Content) ChangeSource() { c.sourceChanged = true }
+
 // SourceChanged reports whether FromOrigins has to be called although there is no new State.
 func (c *Content) SourceChanged() bool { return c.sourceChanged }
 
