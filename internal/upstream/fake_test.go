@@ -40,6 +40,7 @@ type fakeOrigin struct {
 	address string
 	streams chan *fakeStream
 	server  *grpc.Server
+	wg      sync.WaitGroup // of Serve, and of the streams' receivers
 	peers   xdstest.ConnCounter
 }
 
@@ -64,13 +65,12 @@ func startFake(t *testing.T, opts ...grpc.ServerOption) *fakeOrigin {
 
 func serveFake(t *testing.T, lis net.Listener, opts ...grpc.ServerOption) *fakeOrigin {
 	f := &fakeOrigin{t: t, address: lis.Addr().String(), streams: make(chan *fakeStream, 1000)}
-	opts = append(opts, grpc.ForceServerCodecV2(bytesCodec{}), grpc.UnknownServiceHandler(f.handle), grpc.StatsHandler(&f.peers))
+	opts = append(opts, grpc.ForceServerCodecV2(bytesCodec{}), grpc.UnknownServiceHandler(f.handle), grpc.StatsHandler(&f.peers), grpc.WaitForHandlers(true))
 	f.server = grpc.NewServer(opts...)
-	var wg sync.WaitGroup
-	wg.Go(func() { _ = f.server.Serve(lis) })
+	f.wg.Go(func() { _ = f.server.Serve(lis) })
 	t.Cleanup(func() {
 		f.server.Stop()
-		wg.Wait()
+		f.wg.Wait()
 	})
 	return f
 }
@@ -84,7 +84,7 @@ func (f *fakeOrigin) handle(_ any, ss grpc.ServerStream) error {
 		return fmt.Errorf("method %s", method)
 	}
 	f.streams <- s
-	go func() { // it ends with the stream, which ends with this handler
+	f.wg.Go(func() { // it ends with the stream, which ends with this handler
 		for {
 			var msg []byte
 			if ss.RecvMsg(&msg) != nil {
@@ -96,7 +96,7 @@ func (f *fakeOrigin) handle(_ any, ss grpc.ServerStream) error {
 				return
 			}
 		}
-	}()
+	})
 	select {
 	case err := <-s.done:
 		return err
