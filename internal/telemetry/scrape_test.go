@@ -93,8 +93,9 @@ func TestScrapeDoesNotGrowWithTheFleet(t *testing.T) {
 	m := fleet(t, manyKeys, false)
 	small, _ := read(t, few)
 	open := files(t)
+	const limit = 50 * time.Millisecond // 1 ms; 13 with the race detector on a busy machine
 	large, best := 0, time.Hour
-	for range 5 { // the machine may be busy
+	for try := 0; try < 100 && best > limit; try++ { // the machine may be busy
 		n, took := read(t, m)
 		large, best = n, min(best, took)
 	}
@@ -102,7 +103,7 @@ func TestScrapeDoesNotGrowWithTheFleet(t *testing.T) {
 	if large > 2<<20 || large > small+small/10 {
 		t.Errorf("%d bytes, and %d of no client", large, small)
 	}
-	if limit := 50 * time.Millisecond; best > limit { // 1 ms; 13 with the race detector on a busy machine
+	if best > limit {
 		t.Errorf("it took %v", best)
 	}
 }
