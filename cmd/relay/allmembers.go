@@ -36,8 +36,8 @@ func (c *adminClient) memberNames(ctx context.Context, ignoreDead time.Duration)
 	rows, err := decode[sources.Member](c, items)
 	var names []string
 	for i := range rows {
-		dead := rows[i].State == telemetry.MemberDead.String() && time.Since(rows[i].Since) >= ignoreDead
-		if !dead && rows[i].State != telemetry.MemberLeft.String() {
+		dead := rows[i].State == string(telemetry.MemberDead) && time.Since(rows[i].Since) >= ignoreDead
+		if !dead && rows[i].State != string(telemetry.MemberLeft) {
 			names = append(names, rows[i].Name)
 		}
 	}

@@ -174,8 +174,9 @@ func (m *member) countKeys(ctx context.Context) error {
 	keys, tick := m.relay.keys(), time.NewTicker(countEvery)
 	defer tick.Stop()
 	for {
-		for role, n := range keys.Roles() {
-			m.relay.metrics.ClusterKeys[role].Set(n)
+		roles := keys.Roles()
+		for role, gauge := range m.relay.metrics.ClusterKeys {
+			gauge.Set(roles[role])
 		}
 		select {
 		case <-tick.C:

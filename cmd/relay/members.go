@@ -44,7 +44,7 @@ func withLoads(ctx context.Context, c *adminClient, items []json.RawMessage) ([]
 	place := make(map[string]int)
 	var names []string
 	for i, m := range rows {
-		if !m.Self && (m.State == telemetry.MemberAlive.String() || m.State == telemetry.MemberUnusable.String()) {
+		if !m.Self && (m.State == string(telemetry.MemberAlive) || m.State == string(telemetry.MemberUnusable)) {
 			place[m.Name] = i
 			names = append(names, m.Name)
 		}
@@ -99,9 +99,9 @@ func memberColumns(now time.Time) []column[sources.Member] {
 func memberState(m *sources.Member, now time.Time) cell {
 	text, colour := m.State, yellow
 	switch {
-	case m.State == telemetry.MemberDead.String():
+	case m.State == string(telemetry.MemberDead):
 		colour = red
-	case m.State != telemetry.MemberAlive.String():
+	case m.State != string(telemetry.MemberAlive):
 	case m.Draining:
 		text = "draining"
 	case !m.Ready:

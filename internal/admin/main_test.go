@@ -62,7 +62,7 @@ type fakeRelay struct {
 	differences    []snapshot.Difference // of all clients
 	keys           []keystatus.Key
 	origins        []upstream.OriginStatus
-	roles          [telemetry.KeyRoles]int
+	roles          map[telemetry.KeyRole]int
 	members        []cluster.Member
 	away           []refusal.Recent
 	block          chan struct{} // if set, Clients waits for it
@@ -200,7 +200,7 @@ func (f *fakeRelay) Key(key xds.Key) (keystatus.Key, bool) {
 	return keystatus.Key{}, false
 }
 
-func (f *fakeRelay) Roles() [telemetry.KeyRoles]int { return f.roles }
+func (f *fakeRelay) Roles() map[telemetry.KeyRole]int { return f.roles }
 
 func (f *fakeRelay) Owner(key xds.Key) string {
 	if f.members == nil {

@@ -17,9 +17,9 @@ func TestMembers(t *testing.T) {
 	r.want(404, "GET", "/members", nil)
 	at := time.Unix(1700000000, 0).UTC()
 	r = serve(t, func(o *Options) { o.Members = o.Keys.(*fakeRelay) })
-	r.shown.roles = [telemetry.KeyRoles]int{1, 2, 3}
+	r.shown.roles = map[telemetry.KeyRole]int{telemetry.KeyOwner: 1, telemetry.KeyFollower: 2, telemetry.KeyDirect: 3}
 	r.shown.members = []cluster.Member{
-		{Name: "a", Version: "v1", Address: "10.0.0.1:15020", Compat: "c", Ready: true, Since: at, Self: true},
+		{Name: "a", Version: "v1", Address: "10.0.0.1:15020", Compat: "c", Ready: true, Since: at, Self: true, State: telemetry.MemberAlive},
 		{Name: "b", Version: "v2", Address: "10.0.0.2:15020", Compat: "d", Draining: true, Since: at, State: telemetry.MemberUnusable, Problem: "another compat"},
 	}
 	r.metrics.Streams[telemetry.SotW].Add(4)

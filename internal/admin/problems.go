@@ -183,7 +183,7 @@ func (o *observed) away(at *sources.Origin) overview.Problem {
 	}
 	refused, others := 0, slices.ContainsFunc(o.origins, func(x sources.Origin) bool { return !x.Away })
 	for _, r := range o.refusals {
-		if r.Reason == telemetry.OriginUnreachable.String() {
+		if r.Reason == string(telemetry.OriginUnreachable) {
 			refused = r.Count
 		}
 	}
@@ -205,7 +205,7 @@ func (o *observed) away(at *sources.Origin) overview.Problem {
 }
 
 func refusalProblem(r *refusal.Recent) overview.Problem {
-	if r.Reason == telemetry.Report.String() {
+	if r.Reason == string(telemetry.Report) {
 		return overview.Problem{Severity: overview.Warning, Last: &r.At,
 			Text:   fmt.Sprintf("the relay dropped %s of clients in the last minute, last node %s: %s", counted(r.Count, "report"), r.Node, r.Error),
 			Impact: "The origin does not learn the health of these machines.", Next: "Let machines that report their health connect to the origin directly."}
@@ -217,9 +217,9 @@ func refusalProblem(r *refusal.Recent) overview.Problem {
 	text := fmt.Sprintf("the relay refused or ended %s in the last minute", counted(r.Count, "stream"))
 	impact := "Refused clients get nothing from this relay. A client that has a configuration keeps it."
 	switch r.Reason {
-	case telemetry.Handshake.String(), telemetry.Protocol.String(), telemetry.Pings.String():
+	case string(telemetry.Handshake), string(telemetry.Protocol), string(telemetry.Pings):
 		text = fmt.Sprintf("the relay refused or ended %s in the last minute", counted(r.Count, "connection"))
-	case telemetry.LimitConnections.String(), telemetry.OpenFiles.String():
+	case string(telemetry.LimitConnections), string(telemetry.OpenFiles):
 		text, impact = "connections of clients wait", "These clients get nothing from this relay until others leave."
 	}
 	p := overview.Problem{

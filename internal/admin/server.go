@@ -70,7 +70,7 @@ type Keys interface {
 	Keys() []keystatus.Key
 	Key(xds.Key) (keystatus.Key, bool)
 	Used(xds.Key) bool
-	Roles() [telemetry.KeyRoles]int
+	Roles() map[telemetry.KeyRole]int
 	Owner(xds.Key) string
 	Nacks(before uint64) iter.Seq[history.KeyNack]
 	Snapshots(xds.Key) ([]*snapshot.Snapshot, bool)

@@ -31,7 +31,7 @@ func addMember(c *Cluster, i int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	name := fmt.Sprintf("relay-%d", i)
-	c.peers[name] = &peer{Member: Member{Name: name, id: name, Ready: true}, known: true}
+	c.peers[name] = &peer{Member: Member{Name: name, id: name, State: telemetry.MemberAlive, Ready: true}, known: true}
 	c.update()
 }
 

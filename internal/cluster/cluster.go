@@ -88,7 +88,7 @@ func New(o Options) (*Cluster, error) {
 	now := time.Now()
 	id := fmt.Sprintf("%s-%016x", o.Name, rand.Uint64())
 	self := &peer{started: now.UnixMilli(), known: true,
-		Member: Member{Name: o.Name, Version: o.Version, Address: o.Address, Self: true, Since: now, id: id}}
+		Member: Member{Name: o.Name, Version: o.Version, Address: o.Address, Self: true, State: telemetry.MemberAlive, Since: now, id: id}}
 	c := &Cluster{
 		options: o,
 		joined:  make(chan struct{}),
@@ -271,7 +271,7 @@ func (c *Cluster) observe(n *memberlist.Node, alive bool) {
 	p := c.peers[n.Name]
 	if p == nil {
 		name := n.Name[:max(0, strings.LastIndexByte(n.Name, '-'))]
-		p = &peer{Member: Member{Name: name, id: n.Name, Since: time.Now()}}
+		p = &peer{Member: Member{Name: name, id: n.Name, State: telemetry.MemberAlive, Since: time.Now()}}
 		c.peers[n.Name] = p
 	}
 	ip, _ := netip.AddrFromSlice(n.Addr) // an IP: memberlist has used it

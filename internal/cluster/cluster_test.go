@@ -128,7 +128,7 @@ func (n *network) link(a, b *relay, up bool) {
 func lines(members []Member) string {
 	var out []string
 	for _, m := range members {
-		line := m.Name + " " + m.State.String()
+		line := m.Name + " " + string(m.State)
 		if m.Problem != "" {
 			line += " (" + m.Problem + ")"
 		}
@@ -341,7 +341,7 @@ func TestTwoMembersOfOneName(t *testing.T) {
 
 // Two starts at one time differ by their suffix. A dead member counts for nothing.
 func TestNewer(t *testing.T) {
-	p, q := &peer{Member: Member{id: "a-1"}}, &peer{Member: Member{id: "a-2"}}
+	p, q := &peer{Member: Member{id: "a-1", State: telemetry.MemberAlive}}, &peer{Member: Member{id: "a-2", State: telemetry.MemberAlive}}
 	if p.newer(q) || !q.newer(p) {
 		t.Error("the larger suffix does not count")
 	}

@@ -68,7 +68,7 @@ func (c *Cluster) update() {
 			newest[p.Name] = p
 		}
 	}
-	var counts [telemetry.MemberStates]int
+	counts := make(map[telemetry.MemberState]int)
 	now := new(view)
 	for _, id := range slices.Sorted(maps.Keys(c.peers)) {
 		p := c.peers[id]
@@ -98,8 +98,8 @@ func (c *Cluster) update() {
 			now.hashes = append(now.hashes, xxh3.HashString(m.Name))
 		}
 	}
-	for state, n := range counts {
-		c.options.Metrics.ClusterMembers[state].Set(n)
+	for state, gauge := range c.options.Metrics.ClusterMembers {
+		gauge.Set(counts[state])
 	}
 	was := c.view.Swap(now)
 	if was != nil && !slices.EqualFunc(was.candidates, now.candidates, func(a, b *Member) bool { return *a == *b }) {
@@ -131,7 +131,7 @@ func logChanges(log *slog.Logger, before, now []Member) {
 		if m.Problem != "" {
 			args = append(args, "reason", m.Problem)
 		}
-		log.Log(context.Background(), level, "cluster member is "+m.State.String(), args...)
+		log.Log(context.Background(), level, "cluster member is "+string(m.State), args...)
 	}
 }
 

@@ -84,7 +84,7 @@ func TestP5_RulesAndPoliciesChangeTogetherForPolls(t *testing.T) {
 	policies := []PolicyChange{{Policy: policy, Identity: mustIdentity(t, `node.cluster == "victim"`), Secrets: config.SecretsAllow}}
 	r.srv.ChangeRules(policies, func() {
 		close(v.goOn)
-		if f := r.Refused(<-before, http.StatusForbidden); f.Reason != telemetry.Identity.String() {
+		if f := r.Refused(<-before, http.StatusForbidden); f.Reason != string(telemetry.Identity) {
 			t.Errorf("%+v", f)
 		}
 	}, time.Hour)

@@ -59,7 +59,7 @@ func TestOtherProtocolsAreNamed(t *testing.T) {
 			r.counted(tc.reason, 1)
 			r.recently(tc.reason, c.LocalAddr().String(), tc.text)
 			r.eventually(func() bool { // the line is written after the counts
-				return log.Count(" peer="+c.LocalAddr().String()+" listener=downstream reason="+tc.reason.String()) == 1 && log.Count(tc.text) == 1
+				return log.Count(" peer="+c.LocalAddr().String()+" listener=downstream reason="+string(tc.reason)) == 1 && log.Count(tc.text) == 1
 			})
 		})
 	}
@@ -79,7 +79,7 @@ func (r *serverFixture) recently(reason telemetry.Reason, texts ...string) {
 	r.t.Helper()
 	r.eventually(func() bool {
 		return slices.ContainsFunc(r.srv.RecentRefusals(), func(a refusal.Recent) bool {
-			return a.Reason == reason.String() && !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(a.Error, text) })
+			return a.Reason == string(reason) && !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(a.Error, text) })
 		})
 	})
 }

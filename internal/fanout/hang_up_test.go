@@ -63,7 +63,7 @@ func TestRefusalsOfTheRelayDelayHandshakes(t *testing.T) {
 		telemetry.OriginUnreachable: true, telemetry.LimitStreams: true, telemetry.LimitStreamsPerSecond: true, telemetry.LimitKeys: true,
 		telemetry.LimitNamesPerKey: false, telemetry.LimitTypesPerKey: false, telemetry.SendTimeout: false, telemetry.LimitPinnedBytes: false,
 	} {
-		t.Run(reason.String(), func(t *testing.T) {
+		t.Run(string(reason), func(t *testing.T) {
 			t.Parallel()
 			r := newServerFixture(t, nil)
 			r.groups.Refuse = func(subscribertest.Join) *refusal.Refusal { return refusal.New(codes.Unavailable, reason, "refused") }

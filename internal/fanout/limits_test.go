@@ -116,7 +116,7 @@ func TestLimits(t *testing.T) {
 		{telemetry.LimitPinnedBytes, codes.ResourceExhausted, func(o *Options) { o.Limits.PinnedBytes, o.SendTimeout = 1000, time.Hour }, pinning},
 		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 11 }, givingUp},
 	} {
-		t.Run(tc.reason.String(), func(t *testing.T) {
+		t.Run(string(tc.reason), func(t *testing.T) {
 			r := newServerFixture(t, tc.limit)
 			r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 			conn := r.dial()

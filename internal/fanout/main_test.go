@@ -206,7 +206,7 @@ func (r *serverFixture) wantEnd(c *client, code codes.Code, reason telemetry.Rea
 // client before its stream's handler has counted.
 func (r *serverFixture) counted(reason telemetry.Reason, n int) {
 	r.t.Helper()
-	xdstest.Eventually(r.t, reason.String(), func() error {
+	xdstest.Eventually(r.t, string(reason), func() error {
 		if got := r.count(reason); got != n {
 			return fmt.Errorf("counted %d times, want %d", got, n)
 		}
@@ -226,7 +226,7 @@ func (r *serverFixture) count(reason telemetry.Reason) (n int) {
 
 func (r *serverFixture) countOf(metric string, reason telemetry.Reason) (n int) {
 	r.t.Helper()
-	_, after, ok := strings.Cut(r.scrape(), fmt.Sprintf("xdsrelay_%s{reason=%q} ", metric, reason.String()))
+	_, after, ok := strings.Cut(r.scrape(), fmt.Sprintf("xdsrelay_%s{reason=%q} ", metric, string(reason)))
 	if _, err := fmt.Sscan(after, &n); !ok || err != nil {
 		r.t.Fatalf("the metrics have no %s: %v", reason, err)
 	}

@@ -65,7 +65,7 @@ func TestRefusalsOfFirstRequestsNameTheNode(t *testing.T) {
 			is := of.node[:min(len(of.node), refusal.MaxNode)]
 			r.eventually(func() bool { return log.Count(`msg="client stream ended" node=`+is+" ") == 1 })
 			away := func() bool {
-				return slices.ContainsFunc(r.srv.RecentRefusals(), func(a refusal.Recent) bool { return a.Reason == of.reason.String() && a.Node == is })
+				return slices.ContainsFunc(r.srv.RecentRefusals(), func(a refusal.Recent) bool { return a.Reason == string(of.reason) && a.Node == is })
 			}
 			if !away() {
 				t.Errorf("%+v", r.srv.RecentRefusals())

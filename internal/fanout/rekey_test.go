@@ -131,7 +131,7 @@ func TestP5_RekeyLooksAtEveryType(t *testing.T) {
 		"a later type has one now": {rules{xds.ClusterType: "k"}, rules{xds.ClusterType: "k", xds.EndpointType: "k"}, codes.Unavailable, telemetry.KeyChanged},
 		"the first type has none":  {rules{xds.ClusterType: "k", xds.EndpointType: "k"}, rules{xds.EndpointType: "k"}, codes.PermissionDenied, telemetry.Unmapped},
 		"no type has any":          {rules{xds.ClusterType: "k", xds.EndpointType: "k"}, rules{}, codes.PermissionDenied, telemetry.Unmapped},
-		"a later one still none":   {rules{xds.ClusterType: "k"}, rules{xds.ClusterType: "k"}, codes.OK, 0},
+		"a later one still none":   {rules{xds.ClusterType: "k"}, rules{xds.ClusterType: "k"}, codes.OK, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			by := func(r rules) func(*corev3.Node, xds.TypeURL) (string, error) {
@@ -385,7 +385,7 @@ func TestP5_RekeyEndsPolls(t *testing.T) {
 	r.rekeyed(0, moved)
 	if got := <-held; got.Status != http.StatusServiceUnavailable || got.Header.Get("Retry-After") == "" {
 		t.Errorf("%d %s", got.Status, got.Body)
-	} else if f := r.Refused(got, http.StatusServiceUnavailable); f.Reason != telemetry.KeyChanged.String() {
+	} else if f := r.Refused(got, http.StatusServiceUnavailable); f.Reason != string(telemetry.KeyChanged) {
 		t.Errorf("%+v", f)
 	}
 	r.counted(telemetry.KeyChanged, 1)

@@ -40,7 +40,7 @@ func TestP6_HeldPollsAreAdmittedAgain(t *testing.T) {
 	policy.Reconfigure(mustIdentity(t, `node.id != "n"`), config.SecretsMTLS)
 	r.srv.Rekey(0)
 	publishAll(r.serverFixture, "b", "edge")
-	if f := r.Refused(<-barred, http.StatusForbidden); f.Reason != telemetry.Identity.String() {
+	if f := r.Refused(<-barred, http.StatusForbidden); f.Reason != string(telemetry.Identity) {
 		t.Errorf("%+v", f)
 	}
 	r.counted(telemetry.Identity, 1)

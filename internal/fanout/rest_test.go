@@ -189,7 +189,7 @@ func TestP72_Limits(t *testing.T) {
 		{telemetry.LimitStreamsPerPeer, http.StatusTooManyRequests, func(o *Options) { o.Limits.StreamsPerPeer = 2 }},
 		{telemetry.LimitStreamsPerSecond, http.StatusServiceUnavailable, func(o *Options) { o.Limits.StreamsPerSecond = 2 }},
 	} {
-		t.Run(tc.reason.String(), func(t *testing.T) {
+		t.Run(string(tc.reason), func(t *testing.T) {
 			r := newREST(t, tc.limit)
 			g := r.groups.Group("edge")
 			g.Publish(update(t, xds.ClusterType, "a"))
@@ -200,7 +200,7 @@ func TestP72_Limits(t *testing.T) {
 			held := r.Begin(xdstest.Context(t), c, xds.RouteType, "", "r")
 			r.eventually(func() bool { return r.subscribers("edge") == 2 })
 			got := r.Ask(c, xds.ClusterType, "")
-			if f := r.Refused(got, tc.status); f.Reason != tc.reason.String() || got.Header.Get("Retry-After") == "" {
+			if f := r.Refused(got, tc.status); f.Reason != string(tc.reason) || got.Header.Get("Retry-After") == "" {
 				t.Errorf("%+v %v", f, got.Header)
 			}
 			r.counted(tc.reason, 1)
@@ -240,7 +240,7 @@ func TestP72_NotJSON(t *testing.T) {
 			c := r.HTTP("http1")
 			for range 2 {
 				f := r.Refused(r.Ask(c, xds.ClusterType, ""), http.StatusNotImplemented)
-				if f.Reason != telemetry.NotJSON.String() || !strings.Contains(f.Error, `"b"`) || strings.Contains(f.Error, "hid") {
+				if f.Reason != string(telemetry.NotJSON) || !strings.Contains(f.Error, `"b"`) || strings.Contains(f.Error, "hid") {
 					t.Errorf("%+v", f)
 				}
 			}
@@ -299,7 +299,7 @@ func TestP72_SlowReaders(t *testing.T) {
 		telemetry.LimitPinnedBytes: func(o *Options) { o.SendTimeout, o.Limits.PinnedBytes = time.Hour, 1000 },
 	} {
 		for _, protocol := range resttest.Protocols {
-			t.Run(reason.String()+"/"+protocol, func(t *testing.T) {
+			t.Run(string(reason)+"/"+protocol, func(t *testing.T) {
 				r := newREST(t, change)
 				g := r.groups.Group("edge")
 				w := sessiontest.New(t, xds.ClusterType)
@@ -386,7 +386,7 @@ func TestP71_Drain(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 			got := <-nothing
-			if f := r.Refused(got, http.StatusServiceUnavailable); f.Reason != telemetry.Draining.String() || got.Header.Get("Retry-After") == "" {
+			if f := r.Refused(got, http.StatusServiceUnavailable); f.Reason != string(telemetry.Draining) || got.Header.Get("Retry-After") == "" {
 				t.Errorf("%+v %v", f, got.Header)
 			}
 			late, err := r.Post(xdstest.Context(t), r.HTTP(protocol), "/v3/discovery:clusters", resttest.Body(t, &discoveryv3.DiscoveryRequest{}))

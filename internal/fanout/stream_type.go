@@ -57,13 +57,13 @@ var uncounted telemetry.TypeMetrics
 // other types of its stream continue. It is called before the type is added to the stream.
 func (t *streamType) leaveUnanswered(r telemetry.Reason, err error) {
 	t.reportUnanswered(r, err)
-	t.noKey, t.unanswered = r.String(), t.st.srv.metrics.Unanswered(r)
+	t.noKey, t.unanswered = string(r), t.st.srv.metrics.Unanswered(r)
 }
 
 func (t *streamType) reportUnanswered(r telemetry.Reason, err error) {
 	srv := t.st.srv
 	srv.metrics.Refuse(r)
-	args := append(t.st.logClient(t.node.ID).Attrs(), "type", t.Type.URL, "reason", r.String(), "error", err)
+	args := append(t.st.logClient(t.node.ID).Attrs(), "type", t.Type.URL, "reason", string(r), "error", err)
 	if t.subscriber != nil {
 		args = append(args, "key", t.subscriber.Key().String())
 	}

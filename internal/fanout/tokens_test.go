@@ -74,7 +74,7 @@ func TestTokensOfStreams(t *testing.T) {
 			"garbage":          {"Bearer x", codes.Unauthenticated, telemetry.TokenInvalid},
 			"expired":          {"Bearer " + issuer.Token(expired), codes.Unauthenticated, telemetry.TokenExpired},
 			"another identity": {"Bearer " + issuer.Token(tokenstest.Claims("other")), codes.PermissionDenied, telemetry.Identity},
-			"valid":            {"Bearer " + issuer.Token(tokenstest.Claims("pod")), codes.OK, 0},
+			"valid":            {"Bearer " + issuer.Token(tokenstest.Claims("pod")), codes.OK, telemetry.NodeMissing},
 		} {
 			t.Run(v.String()+"/"+name, func(t *testing.T) {
 				before := r.count(c.reason)
@@ -175,7 +175,7 @@ func TestP72_PollsNeedATokenToo(t *testing.T) {
 		}
 		return got
 	}
-	if f := r.Refused(post(""), http.StatusUnauthorized); f.Reason != telemetry.TokenMissing.String() {
+	if f := r.Refused(post(""), http.StatusUnauthorized); f.Reason != string(telemetry.TokenMissing) {
 		t.Errorf("%+v", f)
 	}
 	r.Refused(post("Bearer "+issuer.Token(tokenstest.Claims("other"))), http.StatusForbidden)

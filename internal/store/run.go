@@ -167,7 +167,7 @@ func (s *Store) writeNext() {
 
 // write replaces the file of a slot.
 func (s *Store) write(at slot, snapshot *snapshot.Snapshot) (telemetry.Stored, error) {
-	left, kept := [3]int{}, 0
+	left, kept := map[telemetry.Unstorable]int{}, 0
 	skip := func(r *xds.Resource) bool {
 		switch {
 		case xds.TypeOf(r.TypeURL()).Secret:
@@ -215,10 +215,10 @@ func (s *Store) write(at slot, snapshot *snapshot.Snapshot) (telemetry.Stored, e
 		s.o.Log.Warn("store: type not stored: it is larger than store.max_bytes", "key", at.key, "type", at.typ)
 		return telemetry.TooBig, nil
 	case err != nil:
-		return 0, err
+		return "", err
 	}
 	for u, n := range left {
-		s.o.Metrics.LeftOut(telemetry.Unstorable(u), n)
+		s.o.Metrics.LeftOut(u, n)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -102,19 +102,16 @@ func (m *Metrics) Responses() (sent, acks, nacks int64) {
 }
 
 // Limit is a configured limit with a gauge, to compare a number with.
-type Limit uint8
+type Limit string
 
 // The limits.
 const (
-	MaxStreams Limit = iota
-	MaxKeys
-	MaxPinnedBytes
-	limits
+	MaxStreams     Limit = "streams"
+	MaxKeys        Limit = "keys"
+	MaxPinnedBytes Limit = "pinned_bytes"
 )
 
-var limitNames = [limits]string{MaxStreams: "streams", MaxKeys: "keys", MaxPinnedBytes: "pinned_bytes"}
-
-func (l Limit) String() string { return limitNames[l] }
+var limits = []Limit{MaxStreams, MaxKeys, MaxPinnedBytes}
 
 // Limit sets the gauge of a limit in force; 0: none.
 func (m *Metrics) Limit(l Limit, n int64) { m.limits[l].Set(int(n)) }
@@ -127,9 +124,7 @@ func (m *Metrics) makeClientStates(version string) {
 	m.gauge("build_info", "1. The label version has the relay's version.", tags{"version": version}).Set(1)
 	m.Ready = m.gauge("ready", "1 while the relay serves clients. 0 at the start and while it drains.", nil)
 	m.PinnedBytes = m.gauge("pinned_bytes", "Bytes of old snapshots, unfinished messages and unanswered names that clients keep in memory.", nil)
-	for l := range limits {
-		m.limits[l] = m.gauge("limit", "Limits of downstream.limits in force. 0: no limit.", tags{"limit": l.String()})
-	}
+	m.limits = byLabel(m.gauge, "limit", "Limits of downstream.limits in force. 0: no limit.", nil, "limit", limits)
 	m.clientStates = make([]typeGauges, len(typeLabels))
 	for i, label := range typeLabels {
 		g := &m.clientStates[i]

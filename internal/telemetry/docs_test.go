@@ -52,11 +52,11 @@ func TestDocsExplainEachMetricAndReason(t *testing.T) {
 		}
 	}
 	reasonRows := rowsOf(reasonTable, "[a-z_]+")
-	for r := range reasons {
-		if !reasonRows[r.String()] {
+	for _, r := range reasons {
+		if !reasonRows[string(r)] {
 			t.Errorf("the reason %s has no row", r)
 		}
-		delete(reasonRows, r.String())
+		delete(reasonRows, string(r))
 	}
 	for row := range reasonRows {
 		t.Errorf("%s has a row, and is no reason", row)

@@ -74,24 +74,24 @@ type Metrics struct {
 	VersionsLeftOut   Counter // versions for which a request had no room (P59)
 
 	// ClusterMembers are the known members of the cluster, this relay included, by MemberState.
-	ClusterMembers [MemberStates]*Gauge
+	ClusterMembers map[MemberState]*Gauge
 	// ClusterKeys are the keys in use, by KeyRole, if the relay is in a cluster.
-	ClusterKeys [KeyRoles]*Gauge
+	ClusterKeys map[KeyRole]*Gauge
 	// ClusterUnjoined are the addresses of cluster.join at which no member is known, and its names without
 	// an address.
 	ClusterUnjoined *Gauge
 
 	Store Store // the last known good on disk
 
-	refused [reasons]Counter
-	ended   [reasons]Counter // planned reasons only
-	faults  [faults]Counter
-	reloads [reloads]Counter // of certificates
+	refused map[Reason]Counter
+	ended   map[Reason]Counter // planned reasons only
+	faults  map[Fault]Counter
+	reloads map[Reload]Counter // of certificates
 
-	configReloads [reloads]Counter
-	clusterMoves  [moves]Counter
-	spans         [spans]Counter
-	limits        [limits]*Gauge
+	configReloads map[Reload]Counter
+	clusterMoves  map[Move]Counter
+	spans         map[Span]Counter
+	limits        map[Limit]*Gauge
 	clientStates  []typeGauges // by typeIndex, then "other"
 	unanswered    map[Reason]*Gauge
 
@@ -185,36 +185,17 @@ func (m *Metrics) make() {
 	m.NacksDropped = m.counter("nacks_dropped_total", "Rows of /nacks that were dropped for lack of room. A row has one key, type, version and message.", nil)
 	m.OversizedRequests = m.counter("upstream_oversized_requests_total", "Requests to origins larger than upstream.max_request_bytes.", nil)
 	m.VersionsLeftOut = m.counter("upstream_versions_left_out_total", "Versions that did not fit into a request to an origin. Removals of these resources may go unnoticed.", nil)
-	for r := range reasons {
-		m.refused[r] = m.counter("refused_total", "Refused clients, ended streams and delayed requests, by reason. Planned ends of streams are not included.", tags{"reason": r.String()})
-		if r.Planned() {
-			m.ended[r] = m.counter("downstream_ended_total", "Streams that the relay ended as planned, by reason. They do not count as refused.", tags{"reason": r.String()})
-		}
-	}
-	m.unanswered = make(map[Reason]*Gauge)
-	for _, r := range []Reason{UnmappedLater, Secrets, NoNames} {
-		m.unanswered[r] = m.gauge("downstream_unanswered_types", "Types on open streams that get no response, by reason.", tags{"reason": r.String()})
-	}
-	for f := range faults {
-		m.faults[f] = m.counter("upstream_rejected_total", "Rejected responses and files of origins, by their first fault.", tags{"reason": f.String()})
-	}
-
-	for r := range reloads {
-		m.reloads[r] = m.counter("certificate_reloads_total", "Changed certificate files, by result.", tags{"result": r.String()})
-		m.configReloads[r] = m.counter("config_reloads_total", "Changes of the relay's configuration, by result.", tags{"result": r.String()})
-	}
-	for s := range spans {
-		m.spans[s] = m.counter("trace_spans_total", "Spans of traces, by result.", tags{"result": s.String()})
-	}
-	for s := range MemberStates {
-		m.ClusterMembers[s] = m.gauge("cluster_members", "Known members of the cluster, this relay included, by state.", tags{"state": s.String()})
-	}
-	for r := range KeyRoles {
-		m.ClusterKeys[r] = m.gauge("cluster_keys", "Keys in use in a cluster, by what the relay is for them, counted every ten seconds.", tags{"role": r.String()})
-	}
-	for r := range moves {
-		m.clusterMoves[r] = m.counter("cluster_moves_total", "Keys that went from or to another member as their source, by reason.", tags{"reason": r.String()})
-	}
+	m.refused = byLabel(m.counter, "refused_total", "Refused clients, ended streams and delayed requests, by reason. Planned ends of streams are not included.", nil, "reason", reasons)
+	planned := slices.DeleteFunc(slices.Clone(reasons), func(r Reason) bool { return !r.Planned() })
+	m.ended = byLabel(m.counter, "downstream_ended_total", "Streams that the relay ended as planned, by reason. They do not count as refused.", nil, "reason", planned)
+	m.unanswered = byLabel(m.gauge, "downstream_unanswered_types", "Types on open streams that get no response, by reason.", nil, "reason", []Reason{UnmappedLater, Secrets, NoNames})
+	m.faults = byLabel(m.counter, "upstream_rejected_total", "Rejected responses and files of origins, by their first fault.", nil, "reason", faults)
+	m.reloads = byLabel(m.counter, "certificate_reloads_total", "Changed certificate files, by result.", nil, "result", reloads)
+	m.configReloads = byLabel(m.counter, "config_reloads_total", "Changes of the relay's configuration, by result.", nil, "result", reloads)
+	m.spans = byLabel(m.counter, "trace_spans_total", "Spans of traces, by result.", nil, "result", spans)
+	m.ClusterMembers = byLabel(m.gauge, "cluster_members", "Known members of the cluster, this relay included, by state.", nil, "state", memberStates)
+	m.ClusterKeys = byLabel(m.gauge, "cluster_keys", "Keys in use in a cluster, by what the relay is for them, counted every ten seconds.", nil, "role", keyRoles)
+	m.clusterMoves = byLabel(m.counter, "cluster_moves_total", "Keys that went from or to another member as their source, by reason.", nil, "reason", moves)
 	m.ClusterUnjoined = m.gauge("cluster_unjoined", "Addresses of cluster.join at which no member is known, and names without an address.", nil)
 	m.makeStore()
 	m.ConfigRejected = m.gauge("config_rejected", "1 while the relay rejects its configuration file. The previous configuration stays in force.", nil)
@@ -366,7 +347,7 @@ type Origin struct {
 	// FaultyFiles is the number of its files, and of its directory, that cannot be used.
 	FaultyFiles *Gauge
 	rejected    []*Gauge // by typeIndex, then "other"
-	reconnects  [reconnects]Counter
+	reconnects  map[Reconnect]Counter
 }
 
 // Rejected is the number of keys whose newest response of a type from the origin was rejected.
@@ -390,10 +371,7 @@ func (m *Metrics) Origin(name string) *Origin {
 			o.rejected = append(o.rejected, m.gauge("upstream_rejected_types", "Types of keys whose newest response from an origin the relay rejected.",
 				tags{"origin": name, "type": label}))
 		}
-		for r := range reconnects {
-			o.reconnects[r] = m.counter("upstream_reconnects_total", "Streams to an origin that the relay opened again, by reason.",
-				tags{"origin": name, "reason": r.String()})
-		}
+		o.reconnects = byLabel(m.counter, "upstream_reconnects_total", "Streams to an origin that the relay opened again, by reason.", tags{"origin": name}, "reason", reconnects)
 		m.origins[name] = o
 	}
 	return o
@@ -401,6 +379,17 @@ func (m *Metrics) Origin(name string) *Origin {
 
 // tags are a metric's labels with their values.
 type tags = map[string]string
+
+// byLabel makes a metric for each value of a label, beside the other tags.
+func byLabel[L ~string, M any](create func(name, help string, t tags) M, name, help string, other tags, label string, values []L) map[L]M {
+	out := make(map[L]M, len(values))
+	for _, v := range values {
+		t := tags{label: string(v)}
+		maps.Copy(t, other)
+		out[v] = create(name, help, t)
+	}
+	return out
+}
 
 // counter makes a counter. A name always has the same labels.
 func (m *Metrics) counter(name, help string, t tags) Counter {

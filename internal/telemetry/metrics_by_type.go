@@ -27,13 +27,13 @@ type TypeMetrics struct {
 	Heartbeats, HeartbeatsCoalesced Counter
 
 	// Held resources.
-	Dropped [drops]Counter // resources, by Drop
+	Dropped map[Drop]Counter // resources, by Drop
 
 	// Upstream.
-	Updates          [results]Counter          // responses of origins, by Result
-	OriginHeartbeats [heartbeatResults]Counter // heartbeats of origins, by HeartbeatResult (P62)
-	Failures         [failures]Counter         // resource_errors of origins, by Failure (P39)
-	NotRequested     Counter                   // resources dropped because the relay does not request them (P65)
+	Updates          map[Result]Counter          // responses of origins, by Result
+	OriginHeartbeats map[HeartbeatResult]Counter // heartbeats of origins, by HeartbeatResult (P62)
+	Failures         map[Failure]Counter         // resource_errors of origins, by Failure (P39)
+	NotRequested     Counter                     // resources dropped because the relay does not request them (P65)
 }
 
 // typeLabels has the labels of the types in xds' table, then "other".
@@ -169,21 +169,13 @@ func (m *Metrics) makeType(index int, key string) *TypeMetrics {
 	}
 	t.Heartbeats = m.counter("downstream_heartbeats_total", "Resources whose TTL was renewed for a client.", with())
 	t.HeartbeatsCoalesced = m.counter("heartbeats_coalesced_total", "Renewals of a TTL that a newer one replaced before they were sent to a client.", with())
-	for d := range drops {
-		t.Dropped[d] = m.counter("dropped_resources_total", "Resources that the relay dropped although no origin removed them, by reason.", with("reason", d.String()))
-	}
-	for b := range heartbeatResults {
-		t.OriginHeartbeats[b] = m.counter("upstream_heartbeats_total", "Heartbeats of origins, by result.", with("result", b.String()))
-	}
-	for f := range failures {
-		t.Failures[f] = m.counter("upstream_resource_errors_total", "Errors of single resources (resource_errors) of origins, by result.", with("result", f.String()))
-	}
+	t.Dropped = byLabel(m.counter, "dropped_resources_total", "Resources that the relay dropped although no origin removed them, by reason.", with(), "reason", drops)
+	t.OriginHeartbeats = byLabel(m.counter, "upstream_heartbeats_total", "Heartbeats of origins, by result.", with(), "result", heartbeatResults)
+	t.Failures = byLabel(m.counter, "upstream_resource_errors_total", "Errors of single resources (resource_errors) of origins, by result.", with(), "result", failures)
+	t.Updates = byLabel(m.counter, "upstream_updates_total", "Responses of origins, by result.", with(), "result", results)
 	for v := range variants {
 		t.Responses[v] = m.counter("downstream_responses_total", "Responses sent to clients.", with("variant", v.String())).summed(&m.responses)
 		t.Bytes[v] = m.counter("downstream_bytes_total", "Bytes of the responses sent to clients.", with("variant", v.String()))
-	}
-	for r := range results {
-		t.Updates[r] = m.counter("upstream_updates_total", "Responses of origins, by result.", with("result", r.String()))
 	}
 	return t
 }

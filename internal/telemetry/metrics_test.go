@@ -1,9 +1,11 @@
 package telemetry
 
 import (
-	"fmt"
 	"maps"
 	"net/http/httptest"
+	"os"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -191,8 +193,8 @@ func TestNamesAndLabels(t *testing.T) {
 	if got, want := len(types), len(xds.Types())+1; got != want {
 		t.Errorf("%d types %v, want %d", got, types, want)
 	}
-	if got := len(series(families, "xdsrelay_refused_total")); got != int(reasons) {
-		t.Errorf("%d reasons, want %d", got, reasons)
+	if got := len(series(families, "xdsrelay_refused_total")); got != len(reasons) {
+		t.Errorf("%d reasons, want %d", got, len(reasons))
 	}
 }
 
@@ -384,26 +386,47 @@ func TestPrefix(t *testing.T) {
 	}
 }
 
-// Each value of a label's type has a name of its own.
-func TestLabelsAreDistinct(t *testing.T) {
-	distinct(t, variants)
-	distinct(t, results)
-	distinct(t, faults)
-	distinct(t, reconnects)
-	distinct(t, reasons)
+// Each value of a label's type is counted, and is no other's.
+func TestLabelsAreComplete(t *testing.T) {
+	listed(t, results)
+	listed(t, heartbeatResults)
+	listed(t, drops)
+	listed(t, failures)
+	listed(t, faults)
+	listed(t, reconnects)
+	listed(t, reloads)
+	listed(t, spans)
+	listed(t, memberStates)
+	listed(t, moves)
+	listed(t, keyRoles)
+	listed(t, reasons)
+	listed(t, stored)
+	listed(t, loads)
+	listed(t, unstorables)
+	listed(t, limits)
 }
 
-func distinct[T interface {
-	~uint8
-	fmt.Stringer
-}](t *testing.T, n T) {
-	seen := make(map[string]bool)
-	for v := range n {
-		if name := v.String(); name == "" || seen[name] {
-			t.Errorf("%T %d has the name %q, which is empty or another's", v, v, name)
-		} else {
-			seen[name] = true
+// listed compares a list with the constants of its type in the source.
+func listed[L ~string](t *testing.T, list []L) {
+	t.Helper()
+	var want []string
+	for _, file := range []string{"labels.go", "store.go", "client_states.go"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
 		}
+		for _, m := range regexp.MustCompile(`\w +`+reflect.TypeFor[L]().Name()+` += "(\w+)"`).FindAllStringSubmatch(string(text), -1) {
+			want = append(want, m[1])
+		}
+	}
+	got := make([]string, len(list))
+	for i, v := range list {
+		got[i] = string(v)
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) || len(got) < 2 || len(slices.Compact(got)) < len(want) {
+		t.Errorf("%s: listed are %q, constants are %q", reflect.TypeFor[L]().Name(), got, want)
 	}
 }
 

@@ -24,11 +24,11 @@ func fleet(t testing.TB, keys int, keyLabel bool) *Metrics {
 	m := newMetrics(t, Options{KeyLabel: keyLabel})
 	for i := range 4 {
 		o := m.Origin(fmt.Sprintf("dns:///origin-%d.example.com:18000", i))
-		for r := range reconnects {
+		for _, r := range reconnects {
 			o.Reconnect(r)
 		}
 	}
-	for r := range reasons {
+	for _, r := range reasons {
 		m.Refuse(r)
 	}
 	all := NewClientStates()

@@ -18,9 +18,9 @@ type Store struct {
 
 	start    time.Time
 	unwrote  atomic.Int64 // when the oldest unwritten change came, since start; 0: none
-	writes   [stored]Counter
-	loads    [loads]Counter
-	unstored [unstorables]Counter
+	writes   map[Stored]Counter
+	loads    map[Load]Counter
+	unstored map[Unstorable]Counter
 }
 
 // Wrote counts the result of writing a change.
@@ -59,69 +59,48 @@ func (m *Metrics) makeStore() {
 	s.Damaged = m.counter("store_damaged_total", "Files of the store that were found damaged and set aside.", nil)
 	s.Evicted = m.counter("store_evicted_total", "Files of the store that were removed for lack of room.", nil)
 	s.Off = m.gauge("store_off", "1 while the store is switched off because its disk fails or hangs.", nil)
-	for r := range stored {
-		s.writes[r] = m.counter("store_writes_total", "Changes for the store, by result.", tags{"result": r.String()})
-	}
-	for r := range loads {
-		s.loads[r] = m.counter("store_loads_total", "Files that the store read when a key came into use, by result.", tags{"result": r.String()})
-	}
-	for u := range unstorables {
-		s.unstored[u] = m.counter("store_left_out_total", "Resources that are never stored, by reason.", tags{"reason": u.String()})
-	}
+	s.writes = byLabel(m.counter, "store_writes_total", "Changes for the store, by result.", nil, "result", stored)
+	s.loads = byLabel(m.counter, "store_loads_total", "Files that the store read when a key came into use, by result.", nil, "result", loads)
+	s.unstored = byLabel(m.counter, "store_left_out_total", "Resources that are never stored, by reason.", nil, "reason", unstorables)
 	m.read("store_unwritten_age_seconds", "How long the oldest unwritten change has waited.", func() float64 { return s.UnwrittenAge().Seconds() })
 }
 
 // Stored is the result of writing a change.
-type Stored uint8
+type Stored string
 
 // The results.
 const (
-	Written Stored = iota
-	RemovedFromDisk
-	WriteFailed // it is retried
-	TooBig      // alone over store.max_bytes
-	GivenUp     // given up: no time, or no room in memory to wait
-	stored
+	Written         Stored = "written"
+	RemovedFromDisk Stored = "removed"
+	WriteFailed     Stored = "failed"    // it is retried
+	TooBig          Stored = "too_large" // alone over store.max_bytes
+	GivenUp         Stored = "given_up"  // given up: no time, or no room in memory to wait
 )
 
-var storedNames = [stored]string{
-	Written: "written", RemovedFromDisk: "removed",
-	WriteFailed: "failed", TooBig: "too_large", GivenUp: "given_up",
-}
-
-func (r Stored) String() string { return storedNames[r] }
+var stored = []Stored{Written, RemovedFromDisk, WriteFailed, TooBig, GivenUp}
 
 // Load is the result of loading.
-type Load uint8
+type Load string
 
 // The results.
 const (
-	Served      Load = iota
-	NoneStored       // nothing is stored
-	TooOld           // older than store.max_age
-	LoadDamaged      // damaged, and set aside
-	LoadFailed       // it could not be read
-	loads
+	Served      Load = "served"
+	NoneStored  Load = "none"    // nothing is stored
+	TooOld      Load = "too_old" // older than store.max_age
+	LoadDamaged Load = "damaged" // damaged, and set aside
+	LoadFailed  Load = "error"   // it could not be read
 )
 
-var loadNames = [loads]string{
-	Served: "served", NoneStored: "none", TooOld: "too_old",
-	LoadDamaged: "damaged", LoadFailed: "error",
-}
-
-func (l Load) String() string { return loadNames[l] }
+var loads = []Load{Served, NoneStored, TooOld, LoadDamaged, LoadFailed}
 
 // Unstorable is why a resource is not stored.
-type Unstorable uint8
+type Unstorable string
 
 // The reasons.
 const (
-	StoreSecret   Unstorable = iota // a Secret (P6)
-	StoreUncached                   // do_not_cache (P63)
-	StoreTimed                      // it has a TTL (P62)
-	unstorables
+	StoreSecret   Unstorable = "secret"       // a Secret (P6)
+	StoreUncached Unstorable = "do_not_cache" // do_not_cache (P63)
+	StoreTimed    Unstorable = "ttl"          // it has a TTL (P62)
 )
 
-var unstorableNames = [unstorables]string{StoreSecret: "secret", StoreUncached: "do_not_cache", StoreTimed: "ttl"}
-
-func (u Unstorable) String() string { return unstorableNames[u] }
+var unstorables = []Unstorable{StoreSecret, StoreUncached, StoreTimed}

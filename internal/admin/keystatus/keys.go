@@ -252,7 +252,7 @@ func (r *Reader) keyOf(g *orchestrator.Group, waiting map[inspect.KeyType]inspec
 	}
 	if r.owner != nil {
 		role, owner := r.role(&of)
-		k.Role, k.Owner = role.String(), owner
+		k.Role, k.Owner = string(role), owner
 	}
 	if len(of.Upstreams) > 1 {
 		second := upstreamOf(&of.Upstreams[1])

@@ -7,7 +7,8 @@ import (
 )
 
 // Roles counts the keys in use by what this relay is for them. Without a cluster all are 0.
-func (r *Reader) Roles() (counts [telemetry.KeyRoles]int) {
+func (r *Reader) Roles() map[telemetry.KeyRole]int {
+	counts := make(map[telemetry.KeyRole]int)
 	if r.owner == nil {
 		return counts
 	}

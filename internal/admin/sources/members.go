@@ -37,7 +37,7 @@ type Load struct {
 func Members(all []cluster.Member, self Load) []Member {
 	out := make([]Member, len(all))
 	for i, m := range all {
-		out[i] = Member{Name: m.Name, Self: m.Self, State: m.State.String(), Problem: m.Problem, Ready: m.Ready, Draining: m.Draining,
+		out[i] = Member{Name: m.Name, Self: m.Self, State: string(m.State), Problem: m.Problem, Ready: m.Ready, Draining: m.Draining,
 			Version: m.Version, Address: m.Address, Compat: m.Compat, Since: m.Since, Place: i}
 		if m.Self {
 			out[i].Load = &self

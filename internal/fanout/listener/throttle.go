@@ -78,7 +78,7 @@ func (t *limiter) wait(ctx context.Context, n, limit, burst int, reason telemetr
 		}
 		if !t.delayed {
 			t.delayed = true
-			l.Log.Warn("client stream delayed: more than downstream.limits."+reason.String()+" allows",
+			l.Log.Warn("client stream delayed: more than downstream.limits."+string(reason)+" allows",
 				append(l.Client.Attrs(), "limit", limit)...)
 		}
 		l.Metrics.Refuse(reason)

@@ -55,7 +55,7 @@ func (l *Log) Note(what string, r *Refusal, c Client) {
 	} else {
 		l.recent.note(r, c.Node, time.Now())
 	}
-	args := append(c.Attrs(), "reason", r.Reason.String(), "code", r.Code.String())
+	args := append(c.Attrs(), "reason", string(r.Reason), "code", r.Code.String())
 	if r.Key != "" { // the error is logged once for the key
 		args = append(args, "key", r.Key)
 	} else {
@@ -75,7 +75,7 @@ func (l *Log) NoteConnection(what string, reason telemetry.Reason, listener, pee
 	}
 	l.recent.note(&r, "", time.Now())
 	l.metrics.Refuse(reason)
-	l.log.Warn(what, append(args, "listener", listener, "reason", reason.String(), "error", strings.Clone(Short(err.Error(), maxText)))...)
+	l.log.Warn(what, append(args, "listener", listener, "reason", string(reason), "error", strings.Clone(Short(err.Error(), maxText)))...)
 }
 
 // Recent returns what was refused or ended in the last minute, by reason, the most frequent

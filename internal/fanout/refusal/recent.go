@@ -49,7 +49,7 @@ type counted struct {
 
 func (c counted) show() Recent {
 	return Recent{
-		Reason: c.last.Reason.String(), Count: c.count, At: c.at,
+		Reason: string(c.last.Reason), Count: c.count, At: c.at,
 		Node: c.node, Key: c.last.Key, Error: Short(redact.Text(c.last.Error()), maxText),
 	}
 }

@@ -177,7 +177,7 @@ func (s *Server) refuse(p *Poll, status int, r *refusal.Refusal) {
 	}
 	message := r.Error()
 	message = strings.ToValidUTF8(message[:min(len(message), maxError)], "")
-	body, err := json.Marshal(failure{r.Reason.String(), message})
+	body, err := json.Marshal(failure{string(r.Reason), message})
 	if err != nil {
 		body = nil // cannot happen with two strings
 	}

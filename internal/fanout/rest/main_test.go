@@ -155,7 +155,7 @@ func (r *restFixture) metric(line string) {
 // counted waits until so many were refused for this reason.
 func (r *restFixture) counted(reason telemetry.Reason, n int) {
 	r.t.Helper()
-	r.metric(fmt.Sprintf("xdsrelay_refused_total{reason=%q} %d", reason.String(), n))
+	r.metric(fmt.Sprintf("xdsrelay_refused_total{reason=%q} %d", string(reason), n))
 }
 
 // update makes an Update of plain resources.

@@ -91,7 +91,7 @@ func TestP72_Refusals(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if f := r.Refused(got, tc.status); f.Reason != tc.reason.String() {
+			if f := r.Refused(got, tc.status); f.Reason != string(tc.reason) {
 				t.Errorf("%+v, want %s", f, tc.reason)
 			}
 			if again := got.Header.Get("Retry-After") != ""; again != tc.again || got.Header.Get("Content-Type") != "application/json" {

@@ -59,9 +59,9 @@ func TestVerify(t *testing.T) {
 		reason  telemetry.Reason
 		want    string
 	}{
-		"valid":               {[]string{good}, 0, ""},
-		"scheme in capitals":  {[]string{"BEARER " + strings.TrimPrefix(good, "Bearer ")}, 0, ""},
-		"one audience":        {[]string{changed("aud", tokenstest.Audience)}, 0, ""},
+		"valid":               {[]string{good}, "", ""},
+		"scheme in capitals":  {[]string{"BEARER " + strings.TrimPrefix(good, "Bearer ")}, "", ""},
+		"one audience":        {[]string{changed("aud", tokenstest.Audience)}, "", ""},
 		"no header":           {nil, telemetry.TokenMissing, "no header authorization"},
 		"two headers":         {[]string{good, good}, telemetry.TokenInvalid, "several headers"},
 		"another scheme":      {[]string{"Basic eDp5"}, telemetry.TokenInvalid, "Bearer"},
@@ -79,7 +79,7 @@ func TestVerify(t *testing.T) {
 		"without expiry":      {[]string{changed("exp", nil)}, telemetry.TokenInvalid, "exp"},
 		"without subject":     {[]string{changed("sub", nil)}, telemetry.TokenInvalid, "sub"},
 		"exp is text":         {[]string{changed("exp", "soon")}, telemetry.TokenInvalid, "signature"},
-		"an unexpected claim": {[]string{changed("password", "hunter2")}, 0, ""},
+		"an unexpected claim": {[]string{changed("password", "hunter2")}, "", ""},
 	} {
 		token, refused := v.Verify(t.Context(), c.headers)
 		switch {
