@@ -123,7 +123,7 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, key string, top bool) {
 	}
 	pl := place{Pos: Pos{File: d.file, Line: at.Line, Column: at.Column}}
 	if at.Kind == yaml.ScalarNode && at.Line <= len(d.lines) {
-		pl.src, pl.style, pl.value = d.text[d.lines[at.Line-1]:], at.Style, at.Value
+		pl.src, pl.style = d.text[d.lines[at.Line-1]:], at.Style
 	}
 	d.places.at[key] = pl
 

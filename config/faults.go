@@ -126,7 +126,6 @@ type place struct {
 	// style there.
 	src   string
 	style yaml.Style
-	value string
 }
 
 func newPlaces(root string) *Places { return &Places{root: root, at: map[string]place{}} }
@@ -198,96 +197,35 @@ func parent(key string) string {
 	return key[:max(0, strings.LastIndexByte(key, '.'))]
 }
 
-// inside walks the value and its source together. YAML folds lines, strips indents and has escapes,
-// so a position in the value is no fixed offset in the source. If the two do not match, it returns
-// the last known position.
+// inside returns the place of a character of the value in a literal block, and in a scalar on one
+// line. Otherwise it returns the value's place.
 func (p place) inside(line, column int) Pos {
-	src := []rune(p.src)
-	at := cursor{src: src, line: p.Line, column: 1}
-	for at.column < p.Column {
-		at.next()
+	pos, rows := p.Pos, strings.SplitN(p.src, "\n", line+2)
+	if p.style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
+		if p.style&yaml.LiteralStyle != 0 && line < len(rows) { // the header, such as "|", is before the value
+			pos.Line += line
+			pos.Column = len(rows[1]) - len(strings.TrimLeft(rows[1], " ")) + column
+		}
+		return pos
 	}
-	indent := 0
-	switch {
-	case p.style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0: // the header, "|" or ">-", is not the value
-		for at.line == p.Line && !at.end() {
-			at.next()
-		}
-		at.blank()
-		indent = at.column - 1
-	case p.style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0:
-		at.next()
+	single, double := p.style&yaml.SingleQuotedStyle != 0, p.style&yaml.DoubleQuotedStyle != 0
+	row, at := append([]rune(rows[0]), 0), p.Column-1
+	if single || double {
+		at++
 	}
-	l, c := 1, 1
-	for _, want := range p.value {
-		if l == line && c == column || l > line {
-			break
-		}
-		if want == '\n' {
-			l, c = l+1, 1
-		} else {
-			c++
-		}
-		switch {
-		case at.end():
-		case want == '\n' && p.style&yaml.LiteralStyle != 0:
-			at.next()
-			for !at.end() && at.column <= indent && at.peek() == ' ' {
-				at.next()
-			}
-		case want == '\n' || want == ' ' && at.peek() == '\n':
-			at.blank()
-		case p.style&yaml.DoubleQuotedStyle != 0 && at.peek() == '\\':
-			at.escape()
-		case p.style&yaml.SingleQuotedStyle != 0 && at.peek() == '\'':
-			at.next()
-			at.next()
+	for range column - 1 {
+		switch c := row[at]; {
+		case single && c == '\'':
+			at += 2
+		case double && c == '\\':
+			at += max(2, map[rune]int{'x': 4, 'u': 6, 'U': 10}[row[at+1]])
 		default:
-			at.next()
+			at++
+		}
+		if at >= len(row)-1 {
+			return pos
 		}
 	}
-	return Pos{File: p.File, Line: at.line, Column: at.column}
-}
-
-// cursor is a position in a text.
-type cursor struct {
-	src          []rune
-	at           int
-	line, column int
-}
-
-func (c *cursor) end() bool { return c.at >= len(c.src) }
-
-func (c *cursor) peek() rune { return c.src[c.at] }
-
-func (c *cursor) next() {
-	if c.at < len(c.src) && c.src[c.at] == '\n' {
-		c.line, c.column = c.line+1, 1
-	} else {
-		c.column++
-	}
-	c.at++
-}
-
-// blank skips white space, line ends included.
-func (c *cursor) blank() {
-	for !c.end() && (c.peek() == '\n' || c.peek() == ' ' || c.peek() == '\r' || c.peek() == '\t') {
-		c.next()
-	}
-}
-
-// escape skips an escape in a double-quoted scalar. One at a line's end joins the next line.
-func (c *cursor) escape() {
-	c.next()
-	if c.end() {
-		return
-	}
-	n := map[rune]int{'x': 3, 'u': 5, 'U': 9}[c.peek()]
-	if c.peek() == '\n' {
-		c.blank()
-		n = 1 // the next character is the expected one
-	}
-	for range max(n, 1) {
-		c.next()
-	}
+	pos.Column = at + 1
+	return pos
 }

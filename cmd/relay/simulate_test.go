@@ -133,7 +133,7 @@ admin: {address: '127.0.0.1:0'}
 		out  string
 		errs string
 	}{
-		{"admitted", secure, 0, "2 of 2 connected, 2 complete, ", ""},
+		{"admitted", append([]string{"--for", "3s"}, secure...), 0, "2 of 2 connected, 2 complete, ", ""},
 		{"no key for the cluster", append([]string{"--cluster", "lost"}, secure...), 1, "code = PermissionDenied desc = no aggregation rule matches this node", "relay: simulate: 2 of 2 clients are not complete\n"},
 		{"plaintext", nil, 1, "failed; the clients try again; the newest: edge-00", "relay: simulate: 2 of 2"},
 		{"no certificate", secure[:2], 1, "failed; the clients try again; the newest: edge-00", "relay: simulate: 2 of 2"},

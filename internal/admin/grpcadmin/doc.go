@@ -21,10 +21,10 @@
 // the version of the last accepted response. last_updated is when the newest content that the
 // client was sent for the type came.
 //
-// Nodes, resources and messages are shown without secrets (internal/telemetry/redact). All node
-// matchers of Envoy's protos are supported but custom ones. An unknown matcher is an error. An
-// answer is at most 4 MiB, and is computed in at most ten seconds; beyond that the status
-// RESOURCE_EXHAUSTED asks for node_matchers.
+// Nodes, resources and messages are shown without secrets (internal/telemetry/redact). Node matchers
+// select by the id, and by texts and booleans in the metadata. Another matcher is an error. An answer
+// is at most 4 MiB, and is computed in at most ten seconds; beyond that the status RESOURCE_EXHAUSTED
+// asks for node_matchers.
 //
 // # Access
 //

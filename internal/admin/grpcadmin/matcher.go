@@ -18,7 +18,7 @@ import (
 const (
 	maxMatchers = 1000
 	maxRegex    = 1024 // bytes
-	maxDepth    = 16   // of matchers in matchers, and of paths
+	maxDepth    = 16   // of paths, and metadata matchers of a node
 )
 
 // selection is the set of nodes that a request asks for: those that match one of its matchers, or
@@ -156,7 +156,7 @@ func newStruct(m *matcherv3.StructMatcher) (func(*structpb.Struct) bool, error) 
 	if len(path) == 0 || len(path) > maxDepth {
 		return nil, fmt.Errorf("path: must have 1 to %d keys", maxDepth)
 	}
-	holds, err := newValue(m.GetValue(), 0)
+	holds, err := newValue(m.GetValue())
 	if err != nil {
 		return nil, fmt.Errorf("value: %w", err)
 	}
@@ -169,18 +169,11 @@ func newStruct(m *matcherv3.StructMatcher) (func(*structpb.Struct) bool, error) 
 	}, nil
 }
 
-func newValue(m *matcherv3.ValueMatcher, depth int) (func(*structpb.Value) bool, error) {
-	if depth > maxDepth {
-		return nil, fmt.Errorf("must have at most %d levels", maxDepth)
-	}
+func newValue(m *matcherv3.ValueMatcher) (func(*structpb.Value) bool, error) {
 	if err := known(m); err != nil {
 		return nil, err
 	}
 	switch p := m.GetMatchPattern().(type) {
-	case *matcherv3.ValueMatcher_NullMatch_:
-		return func(v *structpb.Value) bool { _, is := v.GetKind().(*structpb.Value_NullValue); return is }, nil
-	case *matcherv3.ValueMatcher_DoubleMatch:
-		return newDouble(p.DoubleMatch)
 	case *matcherv3.ValueMatcher_StringMatch:
 		holds, err := newString(p.StringMatch)
 		if err != nil {
@@ -195,58 +188,6 @@ func newValue(m *matcherv3.ValueMatcher, depth int) (func(*structpb.Value) bool,
 			b, is := v.GetKind().(*structpb.Value_BoolValue)
 			return is && b.BoolValue == p.BoolMatch
 		}, nil
-	case *matcherv3.ValueMatcher_PresentMatch:
-		if !p.PresentMatch {
-			return nil, errors.New("present_match: must be true, because false matches nothing")
-		}
-		return primitive, nil
-	case *matcherv3.ValueMatcher_ListMatch:
-		one, is := p.ListMatch.GetMatchPattern().(*matcherv3.ListMatcher_OneOf)
-		if !is {
-			return nil, errors.New("list_match: must be one_of")
-		}
-		holds, err := newValue(one.OneOf, depth+1)
-		if err != nil {
-			return nil, fmt.Errorf("list_match.one_of: %w", err)
-		}
-		return func(v *structpb.Value) bool { return slices.ContainsFunc(v.GetListValue().GetValues(), holds) }, nil
-	case *matcherv3.ValueMatcher_OrMatch:
-		var any []func(*structpb.Value) bool
-		for i, m := range p.OrMatch.GetValueMatchers() {
-			holds, err := newValue(m, depth+1)
-			if err != nil {
-				return nil, fmt.Errorf("or_match.value_matchers[%d]: %w", i, err)
-			}
-			any = append(any, holds)
-		}
-		return func(v *structpb.Value) bool {
-			return slices.ContainsFunc(any, func(holds func(*structpb.Value) bool) bool { return holds(v) })
-		}, nil
 	}
-	return nil, errors.New("must be null_match, double_match, string_match, bool_match, present_match, list_match or or_match")
-}
-
-// primitive reports whether a value is neither a list, a struct nor absent.
-func primitive(v *structpb.Value) bool {
-	switch v.GetKind().(type) {
-	case nil, *structpb.Value_ListValue, *structpb.Value_StructValue:
-		return false
-	}
-	return true
-}
-
-func newDouble(m *matcherv3.DoubleMatcher) (func(*structpb.Value) bool, error) {
-	number := func(holds func(float64) bool) func(*structpb.Value) bool {
-		return func(v *structpb.Value) bool {
-			n, is := v.GetKind().(*structpb.Value_NumberValue)
-			return is && holds(n.NumberValue)
-		}
-	}
-	switch p := m.GetMatchPattern().(type) {
-	case *matcherv3.DoubleMatcher_Exact:
-		return number(func(n float64) bool { return n == p.Exact }), nil
-	case *matcherv3.DoubleMatcher_Range:
-		return number(func(n float64) bool { return n >= p.Range.GetStart() && n < p.Range.GetEnd() }), nil
-	}
-	return nil, errors.New("double_match: must be range or exact")
+	return nil, errors.New("must be string_match or bool_match; others are not supported")
 }
