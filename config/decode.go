@@ -48,7 +48,7 @@ type decoder struct {
 	camel    bool            // also accept lowerCamel names
 	depth    int             // of the present node; aliases can make it infinite
 	nodes    int             // so far
-	over     bool            // maxDepth or maxNodes is exceeded
+	tooLarge bool            // maxDepth or maxNodes is exceeded
 	lines    []int           // offset of each line
 	reserved map[string]bool // keys without indices: "upstream.origins[].variant"
 	places   *Places
@@ -107,9 +107,9 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, key string, top bool) {
 	d.depth++
 	defer func() { d.depth-- }()
 	if d.nodes++; d.depth > maxDepth || d.nodes > maxNodes {
-		if !d.over {
+		if !d.tooLarge {
 			d.fault(n, key, "is nested too deep, or has too many values")
-			d.over = true
+			d.tooLarge = true
 		}
 		d.nodes = maxNodes // stops decoding
 		return

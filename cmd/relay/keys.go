@@ -150,7 +150,7 @@ func keyProblem(k *keystatus.Key, now time.Time) string {
 			add(p, p.Since)
 		}
 	}
-	if slices.ContainsFunc(k.Types, func(t keystatus.Type) bool { return t.Stale }) {
+	if slices.ContainsFunc(k.Types, func(t keystatus.TypeSummary) bool { return t.Stale }) {
 		says = append(says, "last known good")
 	}
 	if k.IdleSince != nil {

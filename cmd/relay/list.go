@@ -63,7 +63,7 @@ func printTable[T any](w io.Writer, f *tableFlags, columns []column[T], rows []T
 type tableFlags struct {
 	format    *string
 	noHeaders bool // for scripts, which read the rows alone
-	again     bool // --watch
+	watch     bool // --watch
 }
 
 func addTableFlags(cmd *cobra.Command) *tableFlags {
@@ -73,7 +73,7 @@ func addTableFlags(cmd *cobra.Command) *tableFlags {
 }
 
 func (f *tableFlags) addWatchFlag(cmd *cobra.Command) {
-	cmd.Flags().BoolVarP(&f.again, "watch", "w", false, "print again every 2 s, until a signal")
+	cmd.Flags().BoolVarP(&f.watch, "watch", "w", false, "print again every 2 s, until a signal")
 }
 
 // run prints once, or with --watch again and again. print writes a table, then the rest, and problems,
@@ -81,9 +81,9 @@ func (f *tableFlags) addWatchFlag(cmd *cobra.Command) {
 func (f *tableFlags) run(cmd *cobra.Command, print func(ctx context.Context, table, rest, problems io.Writer) error) error {
 	ctx, out, errs := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 	switch {
-	case !f.again && f.noHeaders:
+	case !f.watch && f.noHeaders:
 		return print(ctx, out, out, errs)
-	case !f.again:
+	case !f.watch:
 		return print(ctx, out, out, out)
 	case f.isData():
 		return usageErrorf("--watch: prints tables only, so it cannot be used with -o %s", *f.format)
@@ -187,7 +187,7 @@ func (l *list[T]) print(ctx context.Context, c *adminClient, q url.Values, shown
 	case !shown.noHeaders:
 		fmt.Fprintln(out, l.empty)
 	}
-	if shown.again && partly != nil { // an error would end the watch
+	if shown.watch && partly != nil { // an error would end the watch
 		fmt.Fprintln(errs, "relay:", partly)
 		return nil
 	}

@@ -58,11 +58,11 @@ func TestKeyProblem(t *testing.T) {
 	}{
 		{keystatus.Key{Upstream: up}, ""},
 		{keystatus.Key{}, "not connected: connecting"},
-		{keystatus.Key{Upstream: keystatus.Upstream{Error: "refused\nby it"}, Types: []keystatus.Type{{Stale: true}}}, "not connected: refused by it; last known good"},
+		{keystatus.Key{Upstream: keystatus.Upstream{Error: "refused\nby it"}, Types: []keystatus.TypeSummary{{Stale: true}}}, "not connected: refused by it; last known good"},
 		{keystatus.Key{Refused: "nothing is held", Upstream: keystatus.Upstream{Error: "refused"}}, "refuses clients: nothing is held"},
 		{keystatus.Key{Node: "n", Upstream: up, Second: &keystatus.Upstream{Connected: true, SilentSince: &then}}, `the origin has not answered node "n" for 1m00s`},
 		{keystatus.Key{Upstream: up, IdleSince: &then}, "no clients for 1m00s"},
-		{keystatus.Key{Upstream: up, Types: []keystatus.Type{{Unanswered: &keystatus.Unanswered{Subscriptions: names, Clients: 5, Since: then}}}},
+		{keystatus.Key{Upstream: up, Types: []keystatus.TypeSummary{{Unanswered: &keystatus.Unanswered{Subscriptions: names, Clients: 5, Since: then}}}},
 			"the origin has not answered EDS a, b and more; 5 clients wait (for 1m00s)"},
 		{keystatus.Key{Upstream: up, Suspended: []keystatus.Suspended{{Subscriptions: names, Since: then, Error: "no a\nhere"}}},
 			"the origin ends each stream with EDS a, b and more: no a here (for 1m00s)"},

@@ -101,7 +101,7 @@ first three are shown. "relay status --summary -o json" has them all.
 		switch {
 		case st.summary && st.noHeaders:
 			return usageErrorf("--summary: cannot be used with --no-headers, because it prints several tables; for scripts use -o json")
-		case st.again && check:
+		case st.watch && check:
 			return usageErrorf("--check: cannot be used with --watch, which goes on until a signal")
 		case st.members && check:
 			return usageErrorf("--check: cannot be used with --members, because each relay has problems of its own")

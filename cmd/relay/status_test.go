@@ -72,14 +72,14 @@ func TestStatusTable(t *testing.T) {
 }
 
 func TestSummaryOfKeys(t *testing.T) {
-	typ := func(url xds.TypeURL, states map[string]int) keystatus.Type {
-		return keystatus.Type{Type: string(url), States: states}
+	typ := func(url xds.TypeURL, states map[string]int) keystatus.TypeSummary {
+		return keystatus.TypeSummary{Type: string(url), States: states}
 	}
 	var sum summary
 	sum.count([]keystatus.Key{
-		{Key: "a", Clients: 2, Types: []keystatus.Type{typ(xds.EndpointType, map[string]int{"SYNCED": 1, "STALE": 1}), typ(xds.ClusterType, map[string]int{"SYNCED": 2})}},
-		{Key: "b", Clients: 1, Types: []keystatus.Type{typ(xds.ClusterType, map[string]int{"SYNCED": 1})}},
-		{Key: "c", Clients: 1, Types: []keystatus.Type{typ(xds.ClusterType, map[string]int{"NACKED": 1})}},
+		{Key: "a", Clients: 2, Types: []keystatus.TypeSummary{typ(xds.EndpointType, map[string]int{"SYNCED": 1, "STALE": 1}), typ(xds.ClusterType, map[string]int{"SYNCED": 2})}},
+		{Key: "b", Clients: 1, Types: []keystatus.TypeSummary{typ(xds.ClusterType, map[string]int{"SYNCED": 1})}},
+		{Key: "c", Clients: 1, Types: []keystatus.TypeSummary{typ(xds.ClusterType, map[string]int{"NACKED": 1})}},
 	})
 	got := fmt.Sprint(sum.Types, sum.Keys)
 	for _, typ := range []xds.TypeURL{xds.ClusterType, xds.EndpointType} {

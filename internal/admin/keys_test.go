@@ -17,8 +17,8 @@ func TestKeysCountTheirClients(t *testing.T) {
 	r := serve(t, nil)
 	web, db := xds.NewKey("web"), xds.NewKey("db")
 	r.shown.keys = []keystatus.Key{
-		{Key: "db", Types: []keystatus.Type{{Type: string(xds.ClusterType)}}},
-		{Key: "web", Types: []keystatus.Type{{Type: string(xds.ClusterType), Versions: []keystatus.Version{{Version: "v"}}}}},
+		{Key: "db", Types: []keystatus.TypeSummary{{Type: string(xds.ClusterType)}}},
+		{Key: "web", Types: []keystatus.TypeSummary{{Type: string(xds.ClusterType), Versions: []keystatus.Version{{Version: "v"}}}}},
 	}
 	r.shown.states = []inspect.TypeState{
 		{Key: web, Type: xds.ClusterType, State: inspect.StateSynced, Stream: 1}, {Key: web, Type: xds.ClusterType, State: inspect.StateSynced, Stream: 2},

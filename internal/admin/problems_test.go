@@ -92,7 +92,7 @@ func TestProblems(t *testing.T) {
 			{"downstream.tls", tlsfiles.Validity{From: at.Add(time.Second), Expires: at.Add(day)}},
 		}}}, []string{"error: the certificate of downstream.tls is not valid before 2026-01-02T03:04:06Z"}},
 		{"keys", observed{state: "serving", keys: []keystatus.Key{
-			{Key: "a", Types: []keystatus.Type{{Unanswered: &keystatus.Unanswered{Subscriptions: keystatus.Subscriptions{Type: "EDS", Names: []string{"x", "y"}}, Clients: 5, Since: at}}}},
+			{Key: "a", Types: []keystatus.TypeSummary{{Unanswered: &keystatus.Unanswered{Subscriptions: keystatus.Subscriptions{Type: "EDS", Names: []string{"x", "y"}}, Clients: 5, Since: at}}}},
 			{Key: "b", Suspended: []keystatus.Suspended{{Subscriptions: keystatus.Subscriptions{Type: "SRDS", Wildcard: true}, Error: "unknown", Since: at}}},
 			{Key: "s", Members: 1, Node: "web-0", Upstream: keystatus.Upstream{Connected: true, Origin: "two", SilentSince: &at}},
 			{Key: "idle", Node: "web-1", Upstream: keystatus.Upstream{Connected: true, Origin: "two", SilentSince: &at}},
@@ -148,7 +148,7 @@ func TestAwayOrigin(t *testing.T) {
 	key := func(origin string, connected bool, members ...int) keystatus.Key {
 		k := keystatus.Key{Upstream: keystatus.Upstream{Origin: origin, Connected: connected}}
 		for _, n := range members {
-			k.Types = append(k.Types, keystatus.Type{Members: n})
+			k.Types = append(k.Types, keystatus.TypeSummary{Members: n})
 		}
 		return k
 	}

@@ -278,12 +278,12 @@ func (r *Rules) addToCache(q cacheKey, a answer, node *xds.Node) {
 }
 
 type evictedKey struct {
-	of weak.Pointer[lru.Cache[cacheKey, cacheEntry]]
-	q  cacheKey
+	cache weak.Pointer[lru.Cache[cacheKey, cacheEntry]]
+	q     cacheKey
 }
 
 func evict(f evictedKey) {
-	if keys := f.of.Value(); keys != nil {
+	if keys := f.cache.Value(); keys != nil {
 		keys.Remove(f.q)
 	}
 }

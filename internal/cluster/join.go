@@ -39,7 +39,7 @@ type joiner struct {
 }
 
 // failure is a message of the log, and the name or address that it is about.
-type failure struct{ message, of string }
+type failure struct{ message, subject string }
 
 // run joins periodically until ctx ends.
 func (j *joiner) run(ctx context.Context) {
@@ -109,7 +109,7 @@ func (j *joiner) join(ctx context.Context) {
 		j.report(ctx, "cannot join a member", a.String(), err)
 	}
 	j.options.Metrics.ClusterUnjoined.Set(unjoined)
-	maps.DeleteFunc(j.failing, func(f failure, _ bool) bool { return !current[f.of] })
+	maps.DeleteFunc(j.failing, func(f failure, _ bool) bool { return !current[f.subject] })
 }
 
 // explain adds the reason to an error of memberlist's Join, if it is a peer's fault.

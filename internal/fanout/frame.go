@@ -232,7 +232,7 @@ func framesOf(s *snapshot.Snapshot) *frameCache {
 func (fc *frameCache) frame(st *stream, p *session.Plan, replica string) *Frame {
 	if !p.Shared() {
 		b := fc.build(p, replica)
-		return b.of(p)
+		return b.noteIn(p)
 	}
 	fc.mu.Lock()
 	at := fc.byKey.get(p.Key)
@@ -242,7 +242,7 @@ func (fc *frameCache) frame(st *stream, p *session.Plan, replica string) *Frame 
 			at.waiters = append(at.waiters, parked{st, st.run.send()})
 			return nil
 		}
-		return at.of(p)
+		return at.noteIn(p)
 	}
 	at = &cell{}
 	fc.byKey.put(p.Key, at)
@@ -258,7 +258,7 @@ func (fc *frameCache) frame(st *stream, p *session.Plan, replica string) *Frame 
 	for _, w := range waiters {
 		w.st.completed(w.n)
 	}
-	return b.of(p)
+	return b.noteIn(p)
 }
 
 // build builds the response of a plan, if it is not too large. Its size is known before anything
@@ -289,8 +289,8 @@ type built struct {
 	oversized *session.Oversized
 }
 
-// of returns the frame and notes in the plan whether its response is too large.
-func (b *built) of(p *session.Plan) *Frame {
+// noteIn returns the frame, and notes in the plan whether its response is too large.
+func (b *built) noteIn(p *session.Plan) *Frame {
 	p.Oversized = b.oversized
 	return b.frame
 }

@@ -187,8 +187,8 @@ func (w *sweep) due(now time.Time, bytes, pinned int64) bool {
 
 // pin is old memory that a client keeps alive, and its size.
 type pin struct {
-	by    ender
-	bytes int64
+	client ender
+	bytes  int64
 }
 
 // ender is a stream or a poll. It is comparable.
@@ -242,7 +242,7 @@ func (s *Server) unpin(pins map[any]pin) {
 	}
 	keeps := make(map[ender]int64)
 	for _, p := range pins {
-		keeps[p.by] += p.bytes
+		keeps[p.client] += p.bytes
 	}
 	for _, by := range slices.SortedFunc(maps.Keys(keeps), func(a, b ender) int { return cmp.Compare(keeps[b], keeps[a]) }) {
 		if total <= limit {

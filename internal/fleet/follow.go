@@ -93,7 +93,7 @@ func (c *Client) startWarming(before, now *entry) {
 	}
 	eds := c.typ(xds.EndpointType)
 	if _, ok := eds.names[name]; ok && c.cfg.Variant == SotW && eds.requested {
-		eds.again = true
+		eds.resend = true
 	}
 	w := c.warming[name]
 	if w == nil {

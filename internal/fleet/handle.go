@@ -153,14 +153,14 @@ func (c *Client) sendPending(now *typeState) {
 		return
 	}
 	for _, t := range c.order {
-		if t != now && (t.stale || t.again) {
+		if t != now && (t.stale || t.resend) {
 			c.send(t, nil)
 		}
 	}
 	for _, t := range c.order {
 		c.flush(t)
 	}
-	if now != nil && (now.stale || now.again) {
+	if now != nil && (now.stale || now.resend) {
 		c.send(now, nil)
 	}
 }
@@ -190,7 +190,7 @@ func (c *Client) send(t *typeState, r *reply) {
 		m = c.sotwRequest(s, t, r)
 	}
 	s.node, t.requested = true, true
-	t.stale, t.again, t.add, t.drop = false, false, nil, nil
+	t.stale, t.resend, t.add, t.drop = false, false, nil, nil
 	switch {
 	case r == nil:
 	case r.err != nil:

@@ -71,7 +71,7 @@ type typeState struct {
 	add       []string
 	drop      []string
 	stale     bool                // changed names are not sent
-	again     bool                // send the names even if unchanged
+	resend    bool                // send the names even if unchanged
 	past      map[string]struct{} // names removed on this stream
 	replies   []reply
 	gen       uint64
@@ -92,7 +92,7 @@ func newTypeState(url xds.TypeURL) *typeState {
 // reset clears the state of a stream. Without versions the next one does not say what is held.
 func (t *typeState) reset(versions bool) {
 	t.requested, t.nonce, t.acked = false, "", ""
-	t.add, t.drop, t.stale, t.again = nil, nil, false, false
+	t.add, t.drop, t.stale, t.resend = nil, nil, false, false
 	t.past, t.replies, t.absent = nil, nil, nil
 	if versions {
 		t.acked = t.version

@@ -160,11 +160,11 @@ func (ct *clientType) Request(sub *snapshot.Subscription) {
 
 func (ct *clientType) Resubscribe(names []string) {
 	ct.group.post(ct, func(c *changes) {
-		if c.again == nil {
-			c.again = make(map[string]struct{})
+		if c.requestedAgain == nil {
+			c.requestedAgain = make(map[string]struct{})
 		}
 		for _, n := range names {
-			c.again[n] = struct{}{}
+			c.requestedAgain[n] = struct{}{}
 		}
 	})
 }
@@ -198,7 +198,7 @@ func (ct *clientType) Nacked(n subscriber.Nack, offer *snapshot.Offer) {
 	})
 }
 
-// setNacks tells the group whether the client NACKs something (P15: see audience.Type.Affected).
+// setNacks tells the group whether the client NACKs something (P15: see audience.TypeAudience.Affected).
 func (ct *clientType) setNacks(nacks bool) {
 	if ct.nacks.Swap(nacks) || nacks {
 		ct.group.post(ct, func(c *changes) { c.nacks = &nacks })

@@ -146,7 +146,7 @@ func TestGroupAgainstModel(t *testing.T) {
 				_, want := model.until[n]
 				got := n == "*" && wildcard || names.Has(n)
 				if n == "*" && got && !want {
-					continue // it serves a name, or did until lately (P50: see audience.Type.Check)
+					continue // it serves a name, or did until lately (P50: see audience.TypeAudience.Check)
 				}
 				if got != want {
 					rt.Fatalf("%s is subscribed: %v, want %v", n, got, want)

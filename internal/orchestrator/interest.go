@@ -14,12 +14,12 @@ import (
 
 // groupType is one type of a group: what origins sent, the subscriptions to it, and the streams
 // that carry it. The group's goroutine owns it. Other goroutines read its constants, and what
-// content.Type lets any goroutine call.
+// content.TypeContent lets any goroutine call.
 type groupType struct {
 	// These fields are constant.
 	xds.Type
-	content     *content.Type
-	audience    *audience.Type[*clientType]
+	content     *content.TypeContent
+	audience    *audience.TypeAudience[*clientType]
 	metrics     *telemetry.TypeMetrics
 	history     *history.TypeHistory
 	storeWriter *storeWriter // nil: nothing is stored
@@ -30,8 +30,8 @@ type groupType struct {
 	// brought are names that other relays received from origins (P65). A SotW origin says nothing of those
 	// that do not exist any more.
 	brought *xds.NameSet
-	// again has the names to request again from the origin (P18, P25).
-	again []string
+	// toRequestAgain has the names to request again from the origin (P18, P25).
+	toRequestAgain []string
 }
 
 // streamOf returns the upstream stream that carries a part; nil if none does.
@@ -118,10 +118,10 @@ func (g *Group) mergeSubscriptions(now time.Time) {
 	g.removeTypes(func(t *groupType) bool { return t.audience.Unused() })
 }
 
-// requestAgain requests names again that have no resource: see content.Type.RequestAgain.
+// requestAgain requests names again that have no resource: see content.TypeContent.RequestAgain.
 func (g *Group) requestAgain(t *groupType, names []string) {
 	if len(names) > 0 {
-		t.again = append(t.again, t.content.RequestAgain(names, time.Now(), g.settings().Linger)...)
+		t.toRequestAgain = append(t.toRequestAgain, t.content.RequestAgain(names, time.Now(), g.settings().Linger)...)
 	}
 }
 
@@ -174,7 +174,7 @@ func (g *Group) sendInterest() {
 		}
 	}
 	for _, t := range g.allTypes() {
-		t.again = nil
+		t.toRequestAgain = nil
 	}
 }
 
@@ -186,7 +186,7 @@ func interestOn(types []*groupType, h *upstreamHandle) *snapshot.Interest {
 		case t.wildcardOn:
 			out.Types = append(out.Types, snapshot.TypeInterest{Type: t.URL, Wildcard: true, WildcardID: t.content.WildcardID()})
 		case t.namesOn:
-			out.Types = append(out.Types, snapshot.TypeInterest{Type: t.URL, Names: t.content.ToRequest(), Again: t.again, Brought: t.brought})
+			out.Types = append(out.Types, snapshot.TypeInterest{Type: t.URL, Names: t.content.ToRequest(), Again: t.toRequestAgain, Brought: t.brought})
 		}
 	}
 	return out

@@ -167,7 +167,7 @@ func (g *Group) setOpened(at, now time.Time) {
 
 // originStream returns the number of the open stream to an origin that carries a part of a type; 0:
 // there is none.
-func (g *Group) originStream(of *content.Type, part snapshot.Scope) uint64 {
+func (g *Group) originStream(of *content.TypeContent, part snapshot.Scope) uint64 {
 	for _, t := range g.allTypes() {
 		if t.content == of {
 			if h := t.streamOf(part == snapshot.ByWildcard); h != nil && !h.seen.Relayed {

@@ -22,9 +22,9 @@ type changes struct {
 	left   bool
 	sub    *snapshot.Subscription // nil: no change
 	nacks  *bool                  // whether the client NACKs something; nil: no change
-	// again has the names that the client requested although the origin could not resolve them
+	// requestedAgain has the names that the client requested although the origin could not resolve them
 	// (P18) or said that they do not exist (P25). It has no more elements than the subscription.
-	again map[string]struct{}
+	requestedAgain map[string]struct{}
 }
 
 // mailbox holds each subscriber with changes once. So it never has more elements than there are
@@ -121,8 +121,8 @@ func (g *Group) applySubscriber(c subscriberChanges) {
 		}
 		g.requestAgain(ct.joined, absent)
 	}
-	if len(c.again) > 0 {
-		g.requestAgain(ct.joined, slices.Sorted(maps.Keys(c.again)))
+	if len(c.requestedAgain) > 0 {
+		g.requestAgain(ct.joined, slices.Sorted(maps.Keys(c.requestedAgain)))
 	}
 	if c.nacks != nil {
 		ct.joined.audience.SetNacking(ct, *c.nacks)

@@ -97,7 +97,7 @@ var faults = []Fault{Unreadable, DuplicateName, ChangedAndGone, WrongType, Namel
 // FaultOf returns the fault of an error of the package xds (P18).
 func FaultOf(err error) Fault {
 	for _, f := range []struct {
-		is    error
+		err   error
 		fault Fault
 	}{
 		{xds.ErrDuplicateName, DuplicateName},
@@ -107,7 +107,7 @@ func FaultOf(err error) Fault {
 		{xds.ErrLongName, InvalidName},
 		{xds.ErrAliases, ManyAliases},
 	} {
-		if errors.Is(err, f.is) {
+		if errors.Is(err, f.err) {
 			return f.fault
 		}
 	}

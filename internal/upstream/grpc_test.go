@@ -199,8 +199,8 @@ func TestP54_ResubscriptionsDoNotPileUpWhileTheOriginIsAway(t *testing.T) {
 		stream.mu.Lock()
 		defer stream.mu.Unlock()
 		for _, c := range stream.cells {
-			if len(c.again) > 0 {
-				t.Errorf("resubscriptions of %d types are remembered", len(c.again))
+			if len(c.resubscriptions) > 0 {
+				t.Errorf("resubscriptions of %d types are remembered", len(c.resubscriptions))
 			}
 		}
 	})

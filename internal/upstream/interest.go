@@ -12,8 +12,8 @@ import (
 // unsubscribed and wanted again while the stream did not look. The group has forgotten those
 // resources, so the stream must request them again although the interest looks the same.
 type interestCell struct {
-	changed chan struct{}             // room for one
-	again   adsclient.Resubscriptions // since the last take; nil while no stream is open; under Source.mu
+	changed         chan struct{}             // room for one
+	resubscriptions adsclient.Resubscriptions // since the last take; nil while no stream is open; under Source.mu
 }
 
 // notify makes changed receive, because the stream carries another part of the interest.
@@ -29,8 +29,8 @@ func (c *interestCell) notify() {
 func (s *Source) SetInterest(i *snapshot.Interest) {
 	s.mu.Lock()
 	for _, c := range s.cells {
-		if c.again != nil {
-			c.again.Note(s.newest, i)
+		if c.resubscriptions != nil {
+			c.resubscriptions.Note(s.newest, i)
 		}
 	}
 	s.newest = i
@@ -77,8 +77,8 @@ func (s *Source) interestNow() *snapshot.Interest {
 func (s *Source) take(c *interestCell) (*snapshot.Interest, adsclient.Resubscriptions) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	again := c.again
-	c.again = make(adsclient.Resubscriptions)
+	again := c.resubscriptions
+	c.resubscriptions = make(adsclient.Resubscriptions)
 	return s.newest, again
 }
 
@@ -87,7 +87,7 @@ func (s *Source) take(c *interestCell) (*snapshot.Interest, adsclient.Resubscrip
 func (s *Source) reset(c *interestCell) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.again = nil
+	c.resubscriptions = nil
 }
 
 // awaitInterest returns true once the interest is not empty, false if ctx ended first.

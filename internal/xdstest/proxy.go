@@ -38,13 +38,13 @@ type Fault struct {
 
 // pause says whether the connections that share it hang.
 type pause struct {
-	over chan struct{} // closed while they do not hang
-	hung bool
+	resumed chan struct{} // closed while they do not hang
+	hung    bool
 }
 
 func noPause() *pause {
-	s := &pause{over: make(chan struct{})}
-	close(s.over)
+	s := &pause{resumed: make(chan struct{})}
+	close(s.resumed)
 	return s
 }
 
@@ -161,7 +161,7 @@ func (p *Proxy) FaultBehind(begins bool) {
 func (p *Proxy) Hang() {
 	p.change(func() {
 		if !p.pause.hung {
-			p.pause.hung, p.pause.over = true, make(chan struct{})
+			p.pause.hung, p.pause.resumed = true, make(chan struct{})
 		}
 	})
 }
@@ -172,7 +172,7 @@ func (p *Proxy) Resume() {
 	defer p.mu.Unlock()
 	if p.pause.hung {
 		p.pause.hung = false
-		close(p.pause.over)
+		close(p.pause.resumed)
 	}
 }
 
@@ -300,7 +300,7 @@ func (c *proxied) sleep(d time.Duration) bool {
 // ended.
 func (p *Proxy) unhung(c *proxied) bool {
 	p.mu.Lock()
-	over := c.pause.over
+	over := c.pause.resumed
 	p.mu.Unlock()
 	select {
 	case <-over:

@@ -33,8 +33,8 @@ func newConfigs(ctx context.Context, contents bool) *configs {
 	return &configs{ctx: ctx, contents: contents, shown: make(map[*xds.Resource]*anypb.Any)}
 }
 
-// of returns the part of a client, which has these streams.
-func (c *configs) of(streams []inspect.ClientConfig) (*statusv3.ClientConfig, error) {
+// clientConfig returns the part of a client, which has these streams.
+func (c *configs) clientConfig(streams []inspect.ClientConfig) (*statusv3.ClientConfig, error) {
 	out := &statusv3.ClientConfig{ClientScope: redact.Text(streams[0].Node.ID) + " at " + streams[0].Peer}
 	if node, err := streams[0].Node.Decode(); err == nil { // it was decoded when it came
 		out.Node = redact.Message(node).(*corev3.Node)

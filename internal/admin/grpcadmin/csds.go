@@ -40,7 +40,7 @@ func (s *Server) FetchClientStatus(ctx context.Context, req *statusv3.ClientStat
 	}
 	out, configs := new(statusv3.ClientStatusResponse), newConfigs(ctx, !req.GetExcludeResourceContents())
 	for i, streams := range clients {
-		c, err := configs.of(streams)
+		c, err := configs.clientConfig(streams)
 		switch {
 		case errors.Is(err, errLarge):
 			return nil, status.Errorf(codes.ResourceExhausted, "csds: the answer exceeds %d bytes after %d of %d clients: select fewer clients with node_matchers, or set exclude_resource_contents", maxAnswer, i+1, len(clients))

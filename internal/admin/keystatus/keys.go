@@ -37,10 +37,10 @@ type Key struct {
 	Generation uint64                        `json:"generation"`
 	// Role is what this relay is for the key, and Owner the member that owns it; empty: the relay is in
 	// no cluster. Upstream.Origin may be a member.
-	Role     string   `json:"role,omitempty"`
-	Owner    string   `json:"owner,omitempty"`
-	Types    []Type   `json:"types"`
-	Upstream Upstream `json:"upstream"`
+	Role     string        `json:"role,omitempty"`
+	Owner    string        `json:"owner,omitempty"`
+	Types    []TypeSummary `json:"types"`
+	Upstream Upstream      `json:"upstream"`
 	// Second is the second upstream stream, while there is one (P50: a type that is
 	// subscribed by wildcard and by names needs two).
 	Second *Upstream `json:"second_upstream,omitempty"`
@@ -115,7 +115,7 @@ func (k *Key) WorstPlace() string {
 		}
 		return n
 	}
-	unanswered := func(t Type) bool { return t.Unanswered != nil }
+	unanswered := func(t TypeSummary) bool { return t.Unanswered != nil }
 	rank := 3
 	switch {
 	case of(inspect.StateNacked) > 0:
@@ -128,8 +128,8 @@ func (k *Key) WorstPlace() string {
 	return fmt.Sprint(rank, " ", k.Key)
 }
 
-// Type is one type of a key: what its clients want, and what is held for them.
-type Type struct {
+// TypeSummary is one type of a key: what its clients want, and what is held for them.
+type TypeSummary struct {
 	Type      string `json:"type"`
 	Short     string `json:"short,omitempty"`
 	Members   int    `json:"members"`
@@ -247,7 +247,7 @@ func (r *Reader) keyOf(g *orchestrator.Group, waiting map[inspect.KeyType]inspec
 		Members: of.Subscribers, OtherUserAgents: of.OtherUserAgents, Mixed: of.Mixed,
 		Node: of.Node.ID, UserAgent: of.Node.UserAgent,
 		Since:    of.Since,
-		Types:    make([]Type, 0, len(of.Types)),
+		Types:    make([]TypeSummary, 0, len(of.Types)),
 		Upstream: upstreamOf(&of.Upstreams[0]),
 	}
 	if r.owner != nil {
@@ -283,8 +283,8 @@ func (r *Reader) keyOf(g *orchestrator.Group, waiting map[inspect.KeyType]inspec
 	return k
 }
 
-func typeOf(of *orchestrator.TypeStatus, state *snapshot.State, now time.Time) Type {
-	t := Type{Type: string(of.Type.URL), Short: of.Type.Short, Members: of.Subscribers, Wildcard: of.Wildcard, Names: of.Names.Len()}
+func typeOf(of *orchestrator.TypeStatus, state *snapshot.State, now time.Time) TypeSummary {
+	t := TypeSummary{Type: string(of.Type.URL), Short: of.Type.Short, Members: of.Subscribers, Wildcard: of.Wildcard, Names: of.Names.Len()}
 	s := state.Snapshot(of.Type.URL)
 	if s == nil {
 		return t

@@ -72,7 +72,7 @@ func (r *Reader) Progress(of Awaited, states func(wanted func(xds.Key, xds.TypeU
 	for at := range states(func(k xds.Key, t xds.TypeURL) bool { return k == of.Key && t == of.Type }) {
 		c := counted{conn: at.Conn, Laggard: laggardOf(&at)}
 		if p.Known {
-			c.is = versionStateOf(&at, in)
+			c.state = versionStateOf(&at, in)
 		}
 		s := requested{nodeOf(&at), at.Names}
 		if was, more := decisive[s]; !more || c.counts(was) {
@@ -82,13 +82,13 @@ func (r *Reader) Progress(of Awaited, states func(wanted func(xds.Key, xds.TypeU
 	nodes := make(map[node]versionState)
 	for s, c := range decisive {
 		switch {
-		case c.is == nacking:
+		case c.state == nacking:
 			p.NackingClient = older(p.NackingClient, c.Laggard)
-		case c.is == pending && p.Known:
+		case c.state == pending && p.Known:
 			p.Laggard = older(p.Laggard, c.Laggard)
 		}
-		if was, more := nodes[s.node]; !more || c.is.worse(was) {
-			nodes[s.node] = c.is
+		if was, more := nodes[s.node]; !more || c.state.worse(was) {
+			nodes[s.node] = c.state
 		}
 	}
 	for _, is := range nodes {
@@ -129,8 +129,8 @@ type requested struct {
 
 // counted is the stream or poll that decides for what a node requests.
 type counted struct {
-	is   versionState
-	conn any
+	state versionState
+	conn  any
 	Laggard
 }
 
@@ -140,7 +140,7 @@ func (c counted) counts(was counted) bool {
 	if c.conn != was.conn {
 		return c.Stream > was.Stream
 	}
-	return c.is.worse(was.is)
+	return c.state.worse(was.state)
 }
 
 // find looks the version up, fills in what p says about it, and returns its generations.

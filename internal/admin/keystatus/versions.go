@@ -158,7 +158,7 @@ func Count(keys []Key, states iter.Seq[inspect.TypeState]) {
 			last[i] = at.Stream
 			keys[i].Clients++
 		}
-		t := slices.IndexFunc(keys[i].Types, func(t Type) bool { return t.Type == string(at.Type) })
+		t := slices.IndexFunc(keys[i].Types, func(t TypeSummary) bool { return t.Type == string(at.Type) })
 		if t < 0 {
 			continue
 		}
@@ -166,7 +166,7 @@ func Count(keys []Key, states iter.Seq[inspect.TypeState]) {
 	}
 }
 
-func (t *Type) count(at *inspect.TypeState) {
+func (t *TypeSummary) count(at *inspect.TypeState) {
 	if t.States == nil {
 		t.States = make(map[string]int)
 	}

@@ -142,7 +142,7 @@ func crowd(clients, keys int) *In {
 	now := time.Now()
 	for i := range keys {
 		k := key(fmt.Sprintf("edge/zone-%03d", i), "one", true)
-		k.Types = []keystatus.Type{{Type: string(xds.ClusterType), Received: &now}}
+		k.Types = []keystatus.TypeSummary{{Type: string(xds.ClusterType), Received: &now}}
 		in.Keys = append(in.Keys, k)
 	}
 	var all []inspect.ClientStatus

@@ -167,13 +167,13 @@ func (s *keySet) find(ctx context.Context, id, algorithm string) ([]jose.JSONWeb
 	if len(found) > 0 {
 		return found, nil
 	}
-	s.again(ctx)
+	s.readAgain(ctx)
 	return s.known(id, algorithm)
 }
 
-// again reads the keys if that was not tried for a while. It reports whether that was tried since
+// readAgain reads the keys if that was not tried for a while. It reports whether that was tried since
 // the call.
-func (s *keySet) again(ctx context.Context) bool {
+func (s *keySet) readAgain(ctx context.Context) bool {
 	return s.read(context.WithoutCancel(ctx), time.Now().Add(-retryEvery)) // others wait for it too
 }
 

@@ -100,7 +100,7 @@ func (v *Verifier) Verify(ctx context.Context, authorization []string) (*Token, 
 	var all map[string]any
 	verifies := func(k jose.JSONWebKey) bool { return parsed.Claims(k.Key, &claims, &all) == nil }
 	verified := slices.ContainsFunc(keys, verifies)
-	if !verified && v.keys.again(ctx) { // the issuer may have replaced a key by one of the same id, or without one
+	if !verified && v.keys.readAgain(ctx) { // the issuer may have replaced a key by one of the same id, or without one
 		keys, _ = v.keys.known(header.KeyID, header.Algorithm)
 		verified = slices.ContainsFunc(keys, verifies)
 	}

@@ -19,7 +19,7 @@ import (
 type Audience[M comparable] struct {
 	UserAgents UserAgents
 
-	types     []*Type[M]
+	types     []*TypeAudience[M]
 	lingering list.List // of *lingeringName[M], in order of since
 	// frozen: no subscriber is left, or no subscriber that joined since has subscribed yet.
 	frozen bool
@@ -29,10 +29,10 @@ type Audience[M comparable] struct {
 	from time.Time
 }
 
-// Type has the subscriptions to one resource type.
-type Type[M comparable] struct {
-	of     *Audience[M]
-	newest func() *snapshot.Snapshot
+// TypeAudience has the subscriptions to one resource type.
+type TypeAudience[M comparable] struct {
+	audience *Audience[M]
+	newest   func() *snapshot.Snapshot
 
 	index       index[M]
 	subscribers int            // whatever they subscribe to
@@ -57,24 +57,24 @@ type subscribed struct {
 
 // lingeringName is a name, or the wildcard, that is subscribed although no subscriber wants it.
 type lingeringName[M comparable] struct {
-	typ *Type[M]
+	typ *TypeAudience[M]
 	subscribed
 	since time.Duration // on the clock
 }
 
 // Add adds a type. newest returns the newest snapshot of what the key holds of it, nil if nothing.
-func (a *Audience[M]) Add(newest func() *snapshot.Snapshot) *Type[M] {
-	t := &Type[M]{of: a, newest: newest, index: newIndex[M](), lingering: make(map[subscribed]*list.Element)}
+func (a *Audience[M]) Add(newest func() *snapshot.Snapshot) *TypeAudience[M] {
+	t := &TypeAudience[M]{audience: a, newest: newest, index: newIndex[M](), lingering: make(map[subscribed]*list.Element)}
 	a.types = append(a.types, t)
 	return t
 }
 
 // Remove removes a type, which has no subscribers.
-func (a *Audience[M]) Remove(t *Type[M]) {
+func (a *Audience[M]) Remove(t *TypeAudience[M]) {
 	for at := range t.lingering {
 		t.endLinger(at)
 	}
-	a.types = slices.DeleteFunc(a.types, func(o *Type[M]) bool { return o == t })
+	a.types = slices.DeleteFunc(a.types, func(o *TypeAudience[M]) bool { return o == t })
 }
 
 // Freeze stops the clock of lingering names until the next Subscribe. It is called when the last
@@ -82,28 +82,28 @@ func (a *Audience[M]) Remove(t *Type[M]) {
 func (a *Audience[M]) Freeze() { a.frozen = true }
 
 // Join counts a subscriber in. It subscribes to nothing yet.
-func (t *Type[M]) Join() { t.subscribers++ }
+func (t *TypeAudience[M]) Join() { t.subscribers++ }
 
 // Leave removes a subscriber, whose subscription is sub.
-func (t *Type[M]) Leave(m M, sub *snapshot.Subscription) {
+func (t *TypeAudience[M]) Leave(m M, sub *snapshot.Subscription) {
 	t.Withdraw(m, sub)
 	t.subscribers--
 }
 
 // Withdraw removes what a subscriber, whose subscription is sub, wants and NACKs. It stays a
 // subscriber.
-func (t *Type[M]) Withdraw(m M, sub *snapshot.Subscription) {
+func (t *TypeAudience[M]) Withdraw(m M, sub *snapshot.Subscription) {
 	t.replace(m, sub, snapshot.Nothing)
 	t.SetNacking(m, false)
 }
 
 // Subscribe replaces the subscription of a subscriber, was, by sub.
-func (t *Type[M]) Subscribe(m M, was, sub *snapshot.Subscription) {
+func (t *TypeAudience[M]) Subscribe(m M, was, sub *snapshot.Subscription) {
 	t.replace(m, was, sub)
-	t.of.frozen = false
+	t.audience.frozen = false
 }
 
-func (t *Type[M]) replace(m M, was, sub *snapshot.Subscription) {
+func (t *TypeAudience[M]) replace(m M, was, sub *snapshot.Subscription) {
 	if was != sub {
 		t.touched = t.index.replace(m, was, sub, t.touched)
 	}
@@ -112,16 +112,16 @@ func (t *Type[M]) replace(m M, was, sub *snapshot.Subscription) {
 // Exceeds reports whether a subscriber that replaced its subscription was by sub would make the
 // wanted names of all types weigh more than limit (see xds.NameWeight). A subscriber that makes the
 // key no larger does not exceed. limit 0 means no limit.
-func (t *Type[M]) Exceeds(limit int, was, sub *snapshot.Subscription) bool {
+func (t *TypeAudience[M]) Exceeds(limit int, was, sub *snapshot.Subscription) bool {
 	used := 0
-	for _, o := range t.of.types {
+	for _, o := range t.audience.types {
 		used += o.index.weight
 	}
 	return limit > 0 && used+sub.Names.Weight() > limit && t.index.growsBy(was, sub, max(limit-used, 0))
 }
 
 // SetNacking records whether the client of a subscriber NACKs something.
-func (t *Type[M]) SetNacking(m M, nacks bool) {
+func (t *TypeAudience[M]) SetNacking(m M, nacks bool) {
 	switch {
 	case !nacks:
 		delete(t.nacking, m)
@@ -134,13 +134,13 @@ func (t *Type[M]) SetNacking(m M, nacks bool) {
 }
 
 // Subscribers returns the number of subscribers, whatever they subscribe to.
-func (t *Type[M]) Subscribers() int { return t.subscribers }
+func (t *TypeAudience[M]) Subscribers() int { return t.subscribers }
 
 // Union returns what the key subscribes to at its origin: what subscribers want, and what lingers.
-func (t *Type[M]) Union() (names *xds.NameSet, wildcard bool) { return t.names, t.wildcard }
+func (t *TypeAudience[M]) Union() (names *xds.NameSet, wildcard bool) { return t.names, t.wildcard }
 
 // TakeForgotten returns the names that have left the union since the last call.
-func (t *Type[M]) TakeForgotten() []string {
+func (t *TypeAudience[M]) TakeForgotten() []string {
 	out := t.forgotten
 	t.forgotten = nil
 	return out
@@ -148,14 +148,14 @@ func (t *Type[M]) TakeForgotten() []string {
 
 // Unused reports whether the type is neither wanted nor subscribed. No type is unused while the
 // clock is frozen, because its subscribers may come back.
-func (t *Type[M]) Unused() bool {
-	return t.subscribers == 0 && !t.wildcard && t.names.Len() == 0 && !t.of.frozen
+func (t *TypeAudience[M]) Unused() bool {
+	return t.subscribers == 0 && !t.wildcard && t.names.Len() == 0 && !t.audience.frozen
 }
 
 // Affected calls wake for each subscriber for which next differs from prev. If the origin sent
 // anything again, it also does so for those whose clients NACK something (P15). So it may call
 // wake twice for one of them.
-func (t *Type[M]) Affected(prev, next *snapshot.Snapshot, wake func(M)) {
+func (t *TypeAudience[M]) Affected(prev, next *snapshot.Snapshot, wake func(M)) {
 	t.index.affected(prev, next, wake)
 	if prev != nil && next.PushedSince(prev.Lineage, prev.Gen) {
 		for m := range t.nacking {
@@ -172,7 +172,7 @@ func (a *Audience[M]) Merge(now time.Time) {
 	}
 }
 
-func (t *Type[M]) merge(now time.Time) {
+func (t *TypeAudience[M]) merge(now time.Time) {
 	var wanted, unanswered []string
 	held := t.newest().Part(snapshot.ByName)
 	for _, name := range t.touched {
@@ -202,14 +202,14 @@ func (t *Type[M]) merge(now time.Time) {
 }
 
 // Drop forgets at once the names of one resource, unless a subscriber wants any of them.
-func (t *Type[M]) Drop(names []string) {
+func (t *TypeAudience[M]) Drop(names []string) {
 	if !slices.ContainsFunc(names, t.index.hasName) {
 		t.forget(names)
 	}
 }
 
 // DropWildcard forgets the wildcard at once, unless a subscriber wants or needs it.
-func (t *Type[M]) DropWildcard() {
+func (t *TypeAudience[M]) DropWildcard() {
 	if t.wildcard && !t.index.hasWildcard() && !t.wildcardServes() {
 		t.forgetWildcard()
 	}
@@ -264,7 +264,7 @@ func (a *Audience[M]) Next(linger time.Duration) time.Time {
 // wildcardServes reports whether a subscriber that subscribes to a name gets the wildcard's copy
 // because there is no other. The wildcard stays until there is one. Otherwise the subscriber would
 // lose the resource, or keep it after the origin deletes it (P50).
-func (t *Type[M]) wildcardServes() bool {
+func (t *TypeAudience[M]) wildcardServes() bool {
 	wild, named := t.newest().Part(snapshot.ByWildcard), t.newest().Part(snapshot.ByName)
 	for name := range t.names.All() {
 		if t.index.hasName(name) && !named.Answers(name) && wild.Answers(name) {
@@ -275,7 +275,7 @@ func (t *Type[M]) wildcardServes() bool {
 }
 
 // forget removes names from the union.
-func (t *Type[M]) forget(names []string) {
+func (t *TypeAudience[M]) forget(names []string) {
 	for _, name := range names {
 		if t.names.Has(name) {
 			t.forgotten = append(t.forgotten, name)
@@ -286,22 +286,22 @@ func (t *Type[M]) forget(names []string) {
 }
 
 // forgetWildcard removes the wildcard from the union.
-func (t *Type[M]) forgetWildcard() {
+func (t *TypeAudience[M]) forgetWildcard() {
 	t.endLinger(subscribed{wildcard: true})
 	t.wildcard = false
 }
 
 // beginLinger records that no subscriber wants a name any more.
-func (t *Type[M]) beginLinger(at subscribed, now time.Time) {
+func (t *TypeAudience[M]) beginLinger(at subscribed, now time.Time) {
 	if t.lingering[at] == nil {
-		t.lingering[at] = t.of.lingering.PushBack(&lingeringName[M]{t, at, t.of.clock(now)})
+		t.lingering[at] = t.audience.lingering.PushBack(&lingeringName[M]{t, at, t.audience.clock(now)})
 	}
 }
 
 // endLinger ends the lingering of a name.
-func (t *Type[M]) endLinger(at subscribed) {
+func (t *TypeAudience[M]) endLinger(at subscribed) {
 	if e := t.lingering[at]; e != nil {
-		t.of.lingering.Remove(e)
+		t.audience.lingering.Remove(e)
 		delete(t.lingering, at)
 	}
 }

@@ -32,7 +32,7 @@ func holding(t testing.TB, wildcard bool, held ...string) *snapshot.Snapshot {
 }
 
 // union returns what a type subscribes to, such as "* a b".
-func union[M comparable](t *Type[M]) string {
+func union[M comparable](t *TypeAudience[M]) string {
 	names, wildcard := t.Union()
 	all := slices.Collect(names.All())
 	if wildcard {
@@ -119,7 +119,7 @@ func TestExceedsChangesNothing(t *testing.T) {
 	ty.Subscribe(1, snapshot.Nothing, two)
 	a.Merge(time.Now())
 	for _, c := range []struct {
-		of    *Type[int]
+		of    *TypeAudience[int]
 		limit int
 		was   *snapshot.Subscription
 		want  bool
@@ -167,7 +167,7 @@ func TestAudienceInvariants(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		now := time.Now()
 		var a Audience[int]
-		types := []*Type[int]{a.Add(func() *snapshot.Snapshot { return held }), a.Add(func() *snapshot.Snapshot { return nil })}
+		types := []*TypeAudience[int]{a.Add(func() *snapshot.Snapshot { return held }), a.Add(func() *snapshot.Snapshot { return nil })}
 		subs := [2]map[int]*snapshot.Subscription{{}, {}}
 		limit := rapid.IntRange(0, 6).Draw(rt, "limit")
 		step := func() {

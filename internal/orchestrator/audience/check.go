@@ -27,7 +27,7 @@ func (a *Audience[M]) Check() error {
 	return nil
 }
 
-func (t *Type[M]) check() error {
+func (t *TypeAudience[M]) check() error {
 	// Unless Merge has something to do, the union is what subscribers want, and what lingers. A
 	// wildcard may stay between two steps because it serves a name (P50).
 	if len(t.touched) == 0 {

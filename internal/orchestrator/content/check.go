@@ -16,7 +16,7 @@ func (c *Content) Check() error {
 	return nil
 }
 
-func (t *Type) check() error {
+func (t *TypeContent) check() error {
 	newest := t.Newest()
 	// Whatever names brought is subscribed (P65).
 	for r := range t.part(snapshot.ByName).Resources {
@@ -29,8 +29,8 @@ func (t *Type) check() error {
 		return fmt.Errorf("the wildcard is not subscribed, but something is left of it")
 	}
 	// A snapshot is of the newest State, or of the next one.
-	if newest != nil && newest.StateNumber > t.of.stateNumber+1 {
-		return fmt.Errorf("a snapshot of State %d after State %d", newest.StateNumber, t.of.stateNumber)
+	if newest != nil && newest.StateNumber > t.content.stateNumber+1 {
+		return fmt.Errorf("a snapshot of State %d after State %d", newest.StateNumber, t.content.stateNumber)
 	}
 	// Only subscribed names are omitted from requests, or requested again.
 	for name := range t.omitted {
@@ -46,7 +46,7 @@ func (t *Type) check() error {
 	return t.removals.check(t)
 }
 
-func (r *removals) check(t *Type) error {
+func (r *removals) check(t *TypeContent) error {
 	for at, w := range r.waiting {
 		// A deletion waits for a resource that is held, or for a name that is omitted.
 		if !t.omits(at) && !t.builder.Has(at.name, at.scope) {

@@ -48,11 +48,11 @@ func (c *completion) note(b *snapshot.Builder, u *snapshot.Update, from Stream, 
 }
 
 // WildcardAssigned records that a stream is about to request the wildcard.
-func (t *Type) WildcardAssigned(now time.Time) { t.completion = completion{requested: now} }
+func (t *TypeContent) WildcardAssigned(now time.Time) { t.completion = completion{requested: now} }
 
 // Complete notes whether the answer to the wildcard is complete or settled by now. The stream s carries
 // the wildcard. While it is closed, and before a new one has a response, the rest may be missing.
-func (t *Type) Complete(s Stream, now time.Time) {
+func (t *TypeContent) Complete(s Stream, now time.Time) {
 	c, held := &t.completion, t.Newest()
 	c.due = time.Time{}
 	if held == nil || held.Settled && c.done {
@@ -64,7 +64,7 @@ func (t *Type) Complete(s Stream, now time.Time) {
 		complete, settled := c.added.Add(max(c.pause, completeAfter)), c.added.Add(max(c.pause, settledAfter))
 		if c.due = complete; c.whole || !now.Before(complete) {
 			c.done = true
-			t.of.sourceChanged = true
+			t.content.sourceChanged = true
 		}
 		if held.Complete || c.done {
 			t.builder.Complete()

@@ -20,7 +20,7 @@ import (
 // name, for as long as any name, alias or glob that stands for it is subscribed.
 type Content struct {
 	sotw        bool // origins speak SotW
-	types       []*Type
+	types       []*TypeContent
 	stateNumber uint64 // the newest State's
 	wildcards   uint64 // subscriptions to wildcards that have ended
 
@@ -31,9 +31,9 @@ type Content struct {
 	urgent        bool // and it must not wait
 }
 
-// Type is what origins sent of one resource type.
-type Type struct {
-	of      *Content
+// TypeContent is what origins sent of one resource type.
+type TypeContent struct {
+	content *Content
 	typ     xds.Type
 	history History
 
@@ -77,16 +77,16 @@ type Stream struct {
 func New(sotw bool) *Content { return &Content{sotw: sotw} }
 
 // Add adds a type.
-func (c *Content) Add(typ xds.Type, h History) *Type {
-	t := &Type{of: c, typ: typ, history: h, builder: snapshot.NewBuilder(typ)}
+func (c *Content) Add(typ xds.Type, h History) *TypeContent {
+	t := &TypeContent{content: c, typ: typ, history: h, builder: snapshot.NewBuilder(typ)}
 	c.types = append(c.types, t)
 	return t
 }
 
 // Remove removes a type with what is held of it.
-func (c *Content) Remove(t *Type) {
+func (c *Content) Remove(t *TypeContent) {
 	c.unpublished = c.unpublished || t.Newest() != nil
-	c.types = slices.DeleteFunc(c.types, func(o *Type) bool { return o == t })
+	c.types = slices.DeleteFunc(c.types, func(o *TypeContent) bool { return o == t })
 }
 
 // Unpublished reports whether anything is newer than the State, and whether it must not wait,
@@ -113,7 +113,7 @@ func (c *Content) Publish(key uint64) *snapshot.State {
 // an origin that carries a part of a type; 0: there is none. late: the origin's stream has been open for
 // so long that names which it has not answered count as answered. A type of which no origin said
 // anything is then there without content, so that a relay gets a response for its names.
-func (c *Content) FromOrigins(key uint64, s *snapshot.State, open func(*Type, snapshot.Scope) uint64, late bool) *snapshot.State {
+func (c *Content) FromOrigins(key uint64, s *snapshot.State, open func(*TypeContent, snapshot.Scope) uint64, late bool) *snapshot.State {
 	c.sourceChanged = false
 	var out []*snapshot.Snapshot
 	number := uint64(0)
@@ -136,7 +136,7 @@ func (c *Content) FromOrigins(key uint64, s *snapshot.State, open func(*Type, sn
 // and for the wildcard completely. What came before may be older than what the other relays have. Of
 // names that it leaves unanswered on the stream, what came before counts once it is late: a SotW origin
 // says nothing if none of them exists any more.
-func (t *Type) isFromOrigin(open func(*Type, snapshot.Scope) uint64, late bool) bool {
+func (t *TypeContent) isFromOrigin(open func(*TypeContent, snapshot.Scope) uint64, late bool) bool {
 	answered := func(part snapshot.Scope) bool {
 		stream := open(t, part)
 		return stream != 0 && stream == t.answeredOn[part]
@@ -146,7 +146,7 @@ func (t *Type) isFromOrigin(open func(*Type, snapshot.Scope) uint64, late bool) 
 }
 
 // nothing returns the type's snapshot without content; always the same.
-func (t *Type) nothing() *snapshot.Snapshot {
+func (t *TypeContent) nothing() *snapshot.Snapshot {
 	if t.empty == nil {
 		t.empty, _ = snapshot.NewBuilder(t.typ).Snapshot(nil, 0)
 	}
@@ -174,7 +174,7 @@ func (c *Content) Next(delay time.Duration) (first time.Time) {
 // Holds reports whether there is anything to serve: a resource, or the origin's statement that
 // there is none.
 func (c *Content) Holds() bool {
-	return slices.ContainsFunc(c.types, func(t *Type) bool {
+	return slices.ContainsFunc(c.types, func(t *TypeContent) bool {
 		s := t.Newest()
 		return s.Len() > 0 || s.AbsentNames() > 0 || s.ErrorCount() > 0 || answered(s)
 	})
@@ -182,10 +182,10 @@ func (c *Content) Holds() bool {
 
 // Newest returns the newest snapshot, published or not; nil before the first update. Any goroutine
 // may call it.
-func (t *Type) Newest() *snapshot.Snapshot { return t.newest.Load() }
+func (t *TypeContent) Newest() *snapshot.Snapshot { return t.newest.Load() }
 
 // part returns the held part that the wildcard, or names, brought.
-func (t *Type) part(scope snapshot.Scope) snapshot.Part { return t.Newest().Part(scope) }
+func (t *TypeContent) part(scope snapshot.Scope) snapshot.Part { return t.Newest().Part(scope) }
 
 // Applied is what an Update did.
 type Applied struct {
@@ -198,11 +198,11 @@ type Applied struct {
 
 // Apply applies an update that stream from brought. Deletions wait for delay (P36). A first answer
 // is published at once.
-func (t *Type) Apply(u snapshot.Update, from Stream, now time.Time, delay time.Duration) Applied {
+func (t *TypeContent) Apply(u snapshot.Update, from Stream, now time.Time, delay time.Duration) Applied {
 	was := t.Newest()
 	if u.Ended { // its resources must not be served any more (P63)
 		changed := t.builder.Apply(u) && t.snapshot()
-		t.of.urgent = t.of.urgent || changed
+		t.content.urgent = t.content.urgent || changed
 		t.omitFollowers(was, &u, now)
 		return Applied{Changed: changed}
 	}
@@ -218,21 +218,21 @@ func (t *Type) Apply(u snapshot.Update, from Stream, now time.Time, delay time.D
 	another := u.Relayed || t.answeredOn[u.Scope()] != stream
 	if another {
 		put(&t.answeredOn, u.Scope(), stream)
-		t.of.sourceChanged = true
+		t.content.sourceChanged = true
 	}
 	first := was == nil || another || u.Wildcard && !was.Answered || !u.Wildcard && t.answersUnknown(&u, was)
 	t.completion.note(t.builder, &u, from, now)
 	t.applyDelayed(u, now, delay)
 	noRoom := t.builder.DroppedErrors()
 	changed := t.snapshot()
-	t.of.urgent = t.of.urgent || changed && first
+	t.content.urgent = t.content.urgent || changed && first
 	t.omitFollowers(was, &all, now)
 	return Applied{changed, dropped, len(u.Errors) - noRoom, noRoom}
 }
 
 // dropNotRequested removes from u the names that are not subscribed. It returns the number of
 // dropped resources.
-func (t *Type) dropNotRequested(u *snapshot.Update) (dropped int) {
+func (t *TypeContent) dropNotRequested(u *snapshot.Update) (dropped int) {
 	if u.Wildcard {
 		return 0
 	}
@@ -261,7 +261,7 @@ func without[T any](list []T, drop func(T) bool) []T {
 }
 
 // answersUnknown reports whether u has a name that was unknown before.
-func (t *Type) answersUnknown(u *snapshot.Update, was *snapshot.Snapshot) bool {
+func (t *TypeContent) answersUnknown(u *snapshot.Update, was *snapshot.Snapshot) bool {
 	return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return !was.Known(r.Name) }) ||
 		slices.ContainsFunc(u.Removed, func(n string) bool { return !was.Known(n) }) ||
 		slices.ContainsFunc(u.Errors, func(e *xds.ResourceError) bool { return !was.Known(e.Name) }) ||
@@ -269,7 +269,7 @@ func (t *Type) answersUnknown(u *snapshot.Update, was *snapshot.Snapshot) bool {
 }
 
 // answersUnknownAlias reports whether u has an alias or a glob that was unknown before.
-func (t *Type) answersUnknownAlias(u *snapshot.Update, was *snapshot.Snapshot) bool {
+func (t *TypeContent) answersUnknownAlias(u *snapshot.Update, was *snapshot.Snapshot) bool {
 	part := was.Part(snapshot.ByName)
 	news := func(n string) bool { return t.names.Has(n) && part.Unanswered(n) }
 	return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return slices.ContainsFunc(r.AliasesAndGlob(), news) }) ||
@@ -277,19 +277,21 @@ func (t *Type) answersUnknownAlias(u *snapshot.Update, was *snapshot.Snapshot) b
 }
 
 // isRequested reports whether name, or the resource held under it, is subscribed.
-func (t *Type) isRequested(name string) bool { return t.part(snapshot.ByName).Requested(name, t.names) }
+func (t *TypeContent) isRequested(name string) bool {
+	return t.part(snapshot.ByName).Requested(name, t.names)
+}
 
 // snapshot makes the newest snapshot. It reports whether it differs from the one before.
-func (t *Type) snapshot() bool {
+func (t *TypeContent) snapshot() bool {
 	was := t.Newest()
 	t.builder.ResolveAliases(t.names)
-	now, names := t.builder.Snapshot(was, t.of.stateNumber+1)
+	now, names := t.builder.Snapshot(was, t.content.stateNumber+1)
 	if now == was {
 		return false
 	}
 	t.history.Note(was, now, names)
 	t.newest.Store(now)
-	t.of.unpublished = true
+	t.content.unpublished = true
 	return true
 }
 
@@ -297,7 +299,7 @@ func (t *Type) snapshot() bool {
 // and the wildcard if it leaves, are forgotten with the resources that they brought (P65). changed
 // says that the subscription was another one. uncacheable is the number of forgotten do_not_cache
 // resources, which is published at once (P63).
-func (t *Type) SetSubscribed(names *xds.NameSet, wildcard bool, forgotten []string) (changed bool, uncacheable int) {
+func (t *TypeContent) SetSubscribed(names *xds.NameSet, wildcard bool, forgotten []string) (changed bool, uncacheable int) {
 	if names == t.names && wildcard == t.wildcard {
 		return false, 0
 	}
@@ -308,9 +310,9 @@ func (t *Type) SetSubscribed(names *xds.NameSet, wildcard bool, forgotten []stri
 	ended := t.wildcard && !wildcard
 	switch {
 	case ended:
-		t.of.wildcards++
+		t.content.wildcards++
 	case !t.wildcard:
-		t.wildcardID = t.of.wildcards
+		t.wildcardID = t.content.wildcards
 	}
 	t.names, t.wildcard = names, wildcard
 	if len(forgotten) == 0 && !ended {
@@ -328,24 +330,26 @@ func (t *Type) SetSubscribed(names *xds.NameSet, wildcard bool, forgotten []stri
 	uncacheable = t.uncacheable()
 	t.snapshot()
 	uncacheable -= t.uncacheable()
-	t.of.urgent = t.of.urgent || uncacheable > 0
+	t.content.urgent = t.content.urgent || uncacheable > 0
 	return true, uncacheable
 }
 
 // WildcardID is that of the subscription to the wildcard, as in snapshot.TypeInterest.
-func (t *Type) WildcardID() uint64 { return t.wildcardID }
+func (t *TypeContent) WildcardID() uint64 { return t.wildcardID }
 
 // uncacheable returns the number of held do_not_cache resources.
-func (t *Type) uncacheable() int {
+func (t *TypeContent) uncacheable() int {
 	return t.part(snapshot.ByWildcard).Uncacheable() + t.part(snapshot.ByName).Uncacheable()
 }
 
 // WildcardUncacheable reports whether the wildcard brought do_not_cache resources (P63).
-func (t *Type) WildcardUncacheable() bool { return t.part(snapshot.ByWildcard).Uncacheable() > 0 }
+func (t *TypeContent) WildcardUncacheable() bool {
+	return t.part(snapshot.ByWildcard).Uncacheable() > 0
+}
 
 // Uncacheable returns the do_not_cache resources that names brought (P63). Each is all names that
 // stand for it.
-func (t *Type) Uncacheable() (all [][]string) {
+func (t *TypeContent) Uncacheable() (all [][]string) {
 	if t.part(snapshot.ByName).Uncacheable() == 0 {
 		return nil
 	}
@@ -357,7 +361,7 @@ func (t *Type) Uncacheable() (all [][]string) {
 
 // Absent returns the names of a client's new subscription that its old one does not have, and that
 // the origin said do not exist.
-func (t *Type) Absent(was, is *snapshot.Subscription) (names []string) {
+func (t *TypeContent) Absent(was, is *snapshot.Subscription) (names []string) {
 	if t.Newest().AbsentNames() == 0 {
 		return nil
 	}
@@ -370,7 +374,7 @@ func (t *Type) Absent(was, is *snapshot.Subscription) (names []string) {
 }
 
 // isAbsent reports whether the origin said that a subscribed name does not exist.
-func (t *Type) isAbsent(name string) bool {
+func (t *TypeContent) isAbsent(name string) bool {
 	_, is := t.Newest().Look(&snapshot.Subscription{Names: t.names}, name)
 	return is == snapshot.Absent
 }
@@ -378,12 +382,12 @@ func (t *Type) isAbsent(name string) bool {
 // RequestAgain returns which of names to request again: those that the origin could not resolve
 // (P18), and those that do not exist: some origins make a resource when it is requested (P25). The
 // latter are requested at most once in pause. A SotW origin sees them in each request.
-func (t *Type) RequestAgain(names []string, now time.Time, pause time.Duration) (again []string) {
+func (t *TypeContent) RequestAgain(names []string, now time.Time, pause time.Duration) (again []string) {
 	if again = t.builder.RequestAgain(names...); len(again) > 0 {
 		t.snapshot()
 	}
 	for _, name := range names {
-		if !t.of.sotw && t.isAbsent(name) && !now.Before(t.requestedAgain[name].Add(pause)) {
+		if !t.content.sotw && t.isAbsent(name) && !now.Before(t.requestedAgain[name].Add(pause)) {
 			put(&t.requestedAgain, name, now)
 			again = append(again, name)
 		}
@@ -393,16 +397,16 @@ func (t *Type) RequestAgain(names []string, now time.Time, pause time.Duration) 
 
 // Expire drops the resources whose TTL has ended (P62), and returns their number. That is published
 // at once: new clients do not get them. A client that has one ends the TTL itself.
-func (t *Type) Expire(now time.Time) int {
+func (t *TypeContent) Expire(now time.Time) int {
 	n := t.builder.Expire(now)
 	if n > 0 && t.snapshot() {
-		t.of.urgent = true
+		t.content.urgent = true
 	}
 	return n
 }
 
 // Has reports whether anything that sub subscribes to is held, answered or stored.
-func (t *Type) Has(sub *snapshot.Subscription) bool {
+func (t *TypeContent) Has(sub *snapshot.Subscription) bool {
 	held, stored := t.Newest(), t.Stored()
 	if sub.Wildcard && (answered(held) || answered(stored)) {
 		return true

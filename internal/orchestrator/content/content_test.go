@@ -116,7 +116,7 @@ func TestP65_ForgottenNamesLeaveNothing(t *testing.T) {
 		content, now := New(rapid.Bool().Draw(rt, "SotW")), time.Now()
 		content.Add(xds.TypeOf(xds.ClusterType), h)
 		content.Add(xds.TypeOf(xds.EndpointType), new(notes))
-		subscribe := func(ty *Type, to *xds.NameSet, wildcard bool) {
+		subscribe := func(ty *TypeContent, to *xds.NameSet, wildcard bool) {
 			var forgotten []string
 			for name, added := range ty.names.Diff(to) {
 				if !added {

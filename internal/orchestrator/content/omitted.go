@@ -18,9 +18,9 @@ import (
 
 // omitFollowers decides, after update u, which names requests for the following type omit. was is
 // the snapshot before u.
-func (t *Type) omitFollowers(was *snapshot.Snapshot, u *snapshot.Update, now time.Time) {
-	i := slices.IndexFunc(t.of.types, func(o *Type) bool { return o.typ.URL == t.typ.Follower })
-	if !t.of.sotw || i < 0 {
+func (t *TypeContent) omitFollowers(was *snapshot.Snapshot, u *snapshot.Update, now time.Time) {
+	i := slices.IndexFunc(t.content.types, func(o *TypeContent) bool { return o.typ.URL == t.typ.Follower })
+	if !t.content.sotw || i < 0 {
 		return
 	}
 	removed := make(map[string]partName) // names to which u may have removed the last cluster, with that
@@ -34,13 +34,13 @@ func (t *Type) omitFollowers(was *snapshot.Snapshot, u *snapshot.Update, now tim
 			removed[had.Follows] = partName{u.Scope(), r.Name}
 		}
 	}
-	t.of.types[i].omit(removed, t, now)
+	t.content.types[i].omit(removed, t, now)
 }
 
 // omit omits those of the removed names to which no resource of the leader leads, and ends that for
 // names to which one leads again. If there are names, the cost follows the number of resources, as
 // that of a SotW response does.
-func (t *Type) omit(removed map[string]partName, leader *Type, now time.Time) {
+func (t *TypeContent) omit(removed map[string]partName, leader *TypeContent, now time.Time) {
 	if len(removed)+len(t.omitted) == 0 {
 		return
 	}
@@ -69,7 +69,7 @@ func (t *Type) omit(removed map[string]partName, leader *Type, now time.Time) {
 }
 
 // omits reports whether requests omit a subscribed name.
-func (t *Type) omits(at partName) bool {
+func (t *TypeContent) omits(at partName) bool {
 	_, omitted := t.omitted[at.name]
 	return omitted && at.scope == snapshot.ByName
 }
@@ -77,10 +77,10 @@ func (t *Type) omits(at partName) bool {
 // ToRequest returns the subscribed names without those that are omitted. Once the last cluster of a
 // name is not subscribed any more, the origin would not report its return, so the name is
 // requested.
-func (t *Type) ToRequest() *xds.NameSet {
+func (t *TypeContent) ToRequest() *xds.NameSet {
 	var omit []string
 	for name, cluster := range t.omitted {
-		if slices.ContainsFunc(t.of.types, func(o *Type) bool {
+		if slices.ContainsFunc(t.content.types, func(o *TypeContent) bool {
 			return o.typ.Follower == t.typ.URL && (cluster.scope == snapshot.ByWildcard && o.wildcard || cluster.scope == snapshot.ByName && o.isRequested(cluster.name))
 		}) {
 			omit = append(omit, name)

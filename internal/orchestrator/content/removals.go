@@ -52,7 +52,7 @@ func (r *removals) wait(at partName, now time.Time) {
 
 // Acked records that a client acknowledged a generation with nothing NACKed. It reports whether
 // Remove has something to clean up. Any goroutine may call it.
-func (t *Type) Acked(gen uint64) bool {
+func (t *TypeContent) Acked(gen uint64) bool {
 	r := &t.removals
 	for t.typ.DelayRemovals {
 		was := r.acked.Load()
@@ -79,7 +79,7 @@ func (r *removals) sweep() {
 
 // applyDelayed applies an update. Deletions of clusters and load assignments wait if delay is
 // positive; additions and changes never wait.
-func (t *Type) applyDelayed(u snapshot.Update, now time.Time, delay time.Duration) {
+func (t *TypeContent) applyDelayed(u snapshot.Update, now time.Time, delay time.Duration) {
 	if t.typ.DelayRemovals {
 		t.removals.sweep()
 		t.noteAdded(u.Scope(), u.Changed)
@@ -95,7 +95,7 @@ func (t *Type) applyDelayed(u snapshot.Update, now time.Time, delay time.Duratio
 // answered otherwise. Clients that subscribe to them got the wildcard's copy, so the deletion
 // concerns them. The stream of names may never report it, because a SotW response deletes only what
 // an earlier one on the same stream had (P65).
-func (t *Type) servedByWildcard(u *snapshot.Update) (names []string) {
+func (t *TypeContent) servedByWildcard(u *snapshot.Update) (names []string) {
 	if !u.Wildcard {
 		return nil
 	}
@@ -109,7 +109,7 @@ func (t *Type) servedByWildcard(u *snapshot.Update) (names []string) {
 }
 
 // noteAdded records the resources that an update brings. One that returns was never deleted.
-func (t *Type) noteAdded(scope snapshot.Scope, changed []*xds.Resource) {
+func (t *TypeContent) noteAdded(scope snapshot.Scope, changed []*xds.Resource) {
 	r, gen := &t.removals, uint64(1)
 	if s := t.Newest(); s != nil {
 		gen = s.Gen + 1
@@ -127,7 +127,7 @@ func (t *Type) noteAdded(scope snapshot.Scope, changed []*xds.Resource) {
 }
 
 // delay removes from an update the deletions that have to wait.
-func (t *Type) delay(u *snapshot.Update, now time.Time, delay time.Duration) {
+func (t *TypeContent) delay(u *snapshot.Update, now time.Time, delay time.Duration) {
 	r := &t.removals
 	all := u.Removed // the caller owns the array
 	u.Removed = nil
@@ -157,7 +157,7 @@ func (t *Type) delay(u *snapshot.Update, now time.Time, delay time.Duration) {
 
 // Remove applies the deletions that have waited for delay. The snapshot repeats the version of the
 // one before (P61).
-func (t *Type) Remove(now time.Time, delay time.Duration) {
+func (t *TypeContent) Remove(now time.Time, delay time.Duration) {
 	r := &t.removals
 	r.sweep()
 	if len(r.waiting) == 0 || now.Before(r.oldest.Add(delay)) {

@@ -9,17 +9,17 @@ import (
 
 // Stored returns the snapshot in the store that may still be served, nil if none. Any goroutine may
 // call it.
-func (t *Type) Stored() *snapshot.Snapshot { return t.stored.Load() }
+func (t *TypeContent) Stored() *snapshot.Snapshot { return t.stored.Load() }
 
 // SetStored sets the snapshot in the store that may still be served; nil: none.
-func (t *Type) SetStored(s *snapshot.Snapshot) { t.stored.Store(s) }
+func (t *TypeContent) SetStored(s *snapshot.Snapshot) { t.stored.Store(s) }
 
 // ApplyStored puts stored resources in the place of unknown ones that are subscribed, as updates of
 // the origin that sent them (P66). The origin's answers replace them name by name. If only the
 // wildcard brought a resource, a client that subscribes to its name gets it too. ApplyStored
 // returns the number of resources, and whether there was anything, perhaps an empty answer to the
 // wildcard. It is published at once.
-func (t *Type) ApplyStored() (resources int, applied bool) {
+func (t *TypeContent) ApplyStored() (resources int, applied bool) {
 	stored, held := t.Stored(), t.Newest()
 	if stored == nil {
 		return 0, false
@@ -55,7 +55,7 @@ func (t *Type) ApplyStored() (resources int, applied bool) {
 	}
 	if applied {
 		t.snapshot()
-		t.of.urgent = true
+		t.content.urgent = true
 	}
 	return resources, applied
 }

@@ -71,7 +71,7 @@ func (h *History) NewNacks(key xds.Key) *Nacks { return &Nacks{key: key, all: &h
 
 // nackRow is a kept Nack.
 type nackRow struct {
-	of *Nacks
+	nacks *Nacks
 	Nack
 	seen map[uint64]struct{} // hashes of the ids of nodes
 
@@ -132,7 +132,7 @@ func (k *Nacks) Note(typ xds.TypeURL, n subscriber.Nack, now time.Time, rejected
 		dropped++
 		fallthrough
 	default:
-		r = &nackRow{of: k, Nack: Nack{Type: url, Version: version, Message: message, First: now}, seen: make(map[uint64]struct{})}
+		r = &nackRow{nacks: k, Nack: Nack{Type: url, Version: version, Message: message, First: now}, seen: make(map[uint64]struct{})}
 	}
 	r.Code, r.Last = n.Code, now
 	r.Count++
@@ -141,7 +141,7 @@ func (k *Nacks) Note(typ xds.TypeURL, n subscriber.Nack, now time.Time, rejected
 	out, wanted := k.all.rows.use(r, r.size()), r.Rejected == nil
 	k.mu.Unlock()
 	for _, o := range out {
-		o.of.drop(o)
+		o.nacks.drop(o)
 	}
 	if dropped += len(out); dropped > 0 {
 		k.all.dropped(dropped)
@@ -236,7 +236,7 @@ type KeyNack struct {
 func (h *History) Nacks(before uint64) iter.Seq[KeyNack] {
 	return func(yield func(KeyNack) bool) {
 		for _, at := range h.nacks.rows.below(before) {
-			k := at.row.of
+			k := at.row.nacks
 			k.mu.Lock()
 			n := KeyNack{Key: k.key, Place: at.seq, Nack: at.row.copyLocked()}
 			k.mu.Unlock()

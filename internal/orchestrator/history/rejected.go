@@ -78,7 +78,7 @@ func (k *Nacks) keepRejected(r *nackRow, what *Rejected) {
 	}
 	k.mu.Unlock()
 	for _, o := range out {
-		o.of.dropRejected(o)
+		o.nacks.dropRejected(o)
 	}
 }
 

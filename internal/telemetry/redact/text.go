@@ -12,7 +12,7 @@ import (
 func Text(s string) string {
 	for _, f := range forms {
 		if f.may(s) {
-			s = f.re.ReplaceAllString(s, f.by)
+			s = f.re.ReplaceAllString(s, f.replacement)
 		}
 	}
 	return inline(parameters(s))
@@ -39,9 +39,9 @@ func parameters(s string) string {
 // forms are the forms of credentials. may is a cheap check: without may(s) the form does not occur
 // in s.
 var forms = []struct {
-	may func(string) bool
-	re  *regexp.Regexp
-	by  string
+	may         func(string) bool
+	re          *regexp.Regexp
+	replacement string
 }{
 	// To the end of the block or of the text. Line ends may be escaped.
 	{having("-----BEGIN "), regexp.MustCompile(`(?s)-----BEGIN .*?(?:-----END [^-]{0,64}-----|$)`), "[redacted PEM]"},

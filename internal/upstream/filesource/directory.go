@@ -71,8 +71,8 @@ func (t *typeContents) index() {
 	}
 }
 
-// of returns the content of typ.
-func (c *contents) of(typ xds.TypeURL) *typeContents {
+// ofType returns the content of a type.
+func (c *contents) ofType(typ xds.TypeURL) *typeContents {
 	if t := c.types[typ]; t != nil {
 		return t
 	}
@@ -358,7 +358,7 @@ func (d *Directory) held(typ xds.TypeURL, name string) *xds.Resource {
 	if c == nil {
 		return nil
 	}
-	return c.of(typ).resources[name]
+	return c.ofType(typ).resources[name]
 }
 
 // settleNames makes the new content of files good, all of it together, because a resource may

@@ -137,7 +137,7 @@ func (s *session) send(ctx context.Context, sent map[xds.TypeURL]*sentState, now
 			forgotten = again(t.Type)
 		}
 		at := time.Now()
-		u, any := sent[t.Type].update(t, forgotten, now.of(t.Type), s.stream.Newest(t.Type), at)
+		u, any := sent[t.Type].update(t, forgotten, now.ofType(t.Type), s.stream.Newest(t.Type), at)
 		if !any {
 			continue
 		}

@@ -58,7 +58,7 @@ func TestP80_SwappedWhileTheyAreRead(t *testing.T) {
 			}
 			o.scan()
 			now, _ := o.load()
-			if got := slices.Sorted(maps.Keys(now.of(cds).resources)); !slices.Equal(got, []string{"a", "b", "r"}) {
+			if got := slices.Sorted(maps.Keys(now.ofType(cds).resources)); !slices.Equal(got, []string{"a", "b", "r"}) {
 				t.Errorf("after a swap in between: %v", got)
 			}
 		})
