@@ -99,7 +99,7 @@ func TestRelays_SeeNothingOfTheSourceBefore(t *testing.T) {
 	g, _ := w.manual(eds)
 	h, sub, saw := g.firstUpstream(), subscription("a"), ""
 	_, relay := w.subscriber(g, eds)
-	relay.client.Relay = true
+	relay.relay = true
 	relay.waker = wokenBy(func() {
 		if r, is := relay.State().Snapshot(eds).Look(sub, "a"); is == snapshot.Present {
 			saw += contentOf(r)
