@@ -88,8 +88,9 @@ func TestRejectedCertificatesAreShown(t *testing.T) {
 	one := ca.Pair(t)
 	cert, key := one.Write(t, dir, "one")
 	files := "{cert_file: " + cert + ", key_file: " + key + "}"
-	g := newReloadFixtureOf(t, "name: r\nupstream: {origins: [{address: 'file:.'}]}\nadmin: {address: '127.0.0.1:0', tls: "+files+"}\n"+
-		"downstream: {listeners: [{address: '127.0.0.1:0'}, {address: '127.0.0.1:0', tls: "+files+"}]}\n")
+	g := newReloadFixtureOf(t, "name: r\nupstream: {node: node, origins: [{address: 'file:.'}]}\nadmin: {address: '127.0.0.1:0', tls: "+files+"}\n"+
+		"downstream: {listeners: [{address: '127.0.0.1:0'}, {address: '127.0.0.1:0', tls: "+files+"}]}\n"+
+		"cluster: {name: c, address: '127.0.0.1:0', gossip: '127.0.0.1:0', identity: '\"x\" in peer.uri_sans', tls: {cert_file: "+cert+", key_file: "+key+", ca_file: "+tlstest.File(t, dir, "ca", ca.PEM())+"}}\n")
 	shows := func() (of []string) {
 		for _, c := range g.r.certs() {
 			c.Reload()
@@ -106,7 +107,7 @@ func TestRejectedCertificatesAreShown(t *testing.T) {
 		t.Errorf("%q, before anything changed", got)
 	}
 	tlstest.File(t, dir, filepath.Base(cert), []byte("no certificate"))
-	if got := shows(); !slices.Equal(got, []string{"downstream.listeners[1].tls", "admin.tls"}) {
+	if got := shows(); !slices.Equal(got, []string{"downstream.listeners[1].tls", "admin.tls", "cluster.tls"}) {
 		t.Errorf("%q are not taken", got)
 	}
 	tlstest.File(t, dir, filepath.Base(cert), one.Cert)

@@ -150,9 +150,6 @@ func (m *member) run(ctx context.Context, g *errgroup.Group, r *relay) {
 	g.Go(func() error { return m.cluster.Run(ctx) })
 	g.Go(func() error { return m.table.Run(ctx, r.origins, r.log) })
 	g.Go(func() error { return m.server.Run(ctx) })
-	if m.certs != nil {
-		g.Go(func() error { return m.certs.Run(ctx) })
-	}
 	if !r.cfg.Upstream.ByToken() { // then all keys are direct, as they should be
 		g.Go(func() error { return m.countKeys(ctx) })
 	}

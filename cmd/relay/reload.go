@@ -91,7 +91,7 @@ func (r *relay) configuration() admin.Configuration {
 	return out
 }
 
-// certs returns the sources of the certificates of all listeners.
+// certs returns the sources of the certificates of all listeners, that for members included.
 func (r *relay) certs() (out []*tlsfiles.Source) {
 	for _, e := range r.listeners {
 		if e.certs != nil {
@@ -100,6 +100,9 @@ func (r *relay) certs() (out []*tlsfiles.Source) {
 	}
 	if c := r.admin.Certificates(); c != nil {
 		out = append(out, c)
+	}
+	if r.member != nil && r.member.certs != nil {
+		out = append(out, r.member.certs)
 	}
 	return out
 }

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"crypto/x509"
 	"net/http"
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
@@ -18,9 +20,12 @@ func TestStrangers(t *testing.T) {
 	e := newEnvironment(t)
 	key := e.writeKeys("another", gossipKey())
 	other := tlstest.NewAuthority(t)
-	pair := func(a *tlstest.Authority, name, uri string) map[string]any {
-		cert, key := a.Pair(t, tlstest.URI(uri)).Write(t, e.dir, name)
+	pair := func(a *tlstest.Authority, name, uri string, more ...tlstest.Option) map[string]any {
+		cert, key := a.Pair(t, append(more, tlstest.URI(uri))...).Write(t, e.dir, name)
 		return map[string]any{"cert_file": cert, "key_file": key, "ca_file": e.writeCA(name, e.ca)}
+	}
+	inAnHour := func(c *x509.Certificate) {
+		c.NotBefore, c.NotAfter = time.Now().Add(time.Hour), time.Now().AddDate(1, 0, 0)
 	}
 	nobody := xdstest.FreeAddress(t)
 	cases := []struct {
@@ -38,6 +43,10 @@ func TestStrangers(t *testing.T) {
 			[]string{"member is away", "member=certificate", "signed by unknown authority"}},
 		{"identity", xdstest.Config{"cluster.tls": pair(e.authority, "client", "spiffe://demo/client")},
 			[]string{"client TLS handshake failed", "listener=cluster", "bad certificate"}, []string{"member is away", "member=identity", "cluster.identity"}},
+		{"expired", xdstest.Config{"cluster.tls": pair(e.authority, "old", "spiffe://demo/relay", tlstest.Expired())},
+			[]string{"certificate has expired", "of=cluster.tls"}, []string{"member is away", "member=expired", "certificate has expired"}},
+		{"clock", xdstest.Config{"cluster.tls": pair(e.authority, "early", "spiffe://demo/relay", inAnHour)},
+			[]string{"certificate is not valid yet", "of=cluster.tls"}, []string{"member is away", "member=clock", "is before"}},
 		{"compat", xdstest.Config{"upstream.node": `Node{id: "another", cluster: node.cluster}`},
 			[]string{"cluster member is unusable", "member=a", "another compat"}, []string{"cluster member is unusable", "member=compat", "another compat"}},
 		{"only-itself", nil, []string{"cluster.join names only this relay"}, nil},
@@ -71,6 +80,14 @@ func TestStrangers(t *testing.T) {
 	e.reachesAll()
 	for _, c := range clients {
 		c.has(t, xdstest.Web(e.version)...)
+	}
+	// A renewed certificate is enough: the members then use the relay.
+	for _, name := range []string{"old", "early"} {
+		pair(e.authority, name, "spiffe://demo/relay")
+	}
+	for _, r := range e.members {
+		logs(t, r.Relay, "member is back", "member=expired")
+		logs(t, r.Relay, "member is back", "member=clock")
 	}
 	for _, r := range strangers {
 		r.Stop()

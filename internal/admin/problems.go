@@ -163,6 +163,8 @@ func rejecters(of string) string {
 	switch {
 	case of == "admin.tls":
 		return "browsers reject the admin address, and so do commands without the relay's configuration."
+	case of == "cluster.tls":
+		return "the other members and the relay do not use each other: each asks the origins itself."
 	case strings.HasPrefix(of, "origin "):
 		return "the origin rejects the relay, and no changes arrive from it."
 	}

@@ -105,6 +105,9 @@ func (r *Reader) read(ctx context.Context, name, uri string) (*reply, error) {
 	case !alive(m):
 		return nil, fmt.Errorf("member %s is %s", name, m.State)
 	default:
+		if m.Address == "" { // it did not say it in words that this relay understands
+			return nil, fmt.Errorf("member %s is unusable: %s", name, m.Problem)
+		}
 		out, err := r.remote(ctx, m.Address, uri)
 		if err != nil {
 			return nil, fmt.Errorf("member %s does not answer: %s", name, plain(err))
@@ -119,10 +122,10 @@ func plain(err error) string {
 		return "nothing within " + Timeout.String()
 	}
 	text := status.Convert(err).Message()
-	if _, cause, ok := strings.Cut(text, "Error while dialing: "); ok {
-		text = strings.TrimSuffix(cause, `"`)
+	if _, cause, ok := strings.Cut(text, `desc = "`); ok {
+		text = strings.TrimPrefix(strings.TrimSuffix(cause, `"`), "transport: ")
 	}
-	return text
+	return strings.TrimPrefix(text, "Error while dialing: ")
 }
 
 func (r *Reader) remote(ctx context.Context, address, uri string) (*reply, error) {

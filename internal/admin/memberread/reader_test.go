@@ -83,6 +83,7 @@ func TestReader(t *testing.T) {
 		{Name: "dead", State: telemetry.MemberDead},
 		{Name: "twice", State: telemetry.MemberUnusable},
 		{Name: "twice", Self: true},
+		{Name: "later", State: telemetry.MemberUnusable, Problem: "another protocol version"},
 	}}
 	for path, want := range map[string]string{
 		"/members/one/keys/a%2Fb%25?x=1&y=a%20b": "418 text/x GET /keys/a%2Fb%25?x=1&y=a%20b true",
@@ -90,6 +91,7 @@ func TestReader(t *testing.T) {
 		"/members/none/keys":                     `404 application/json {"error":"\"none\": no member has this name"}`,
 		"/members/dead/keys":                     `504 application/json {"error":"member dead is dead"}`,
 		"/members/twice/keys":                    `504 application/json {"error":"2 members have the name twice"}`,
+		"/members/later/keys":                    `504 application/json {"error":"member later is unusable: another protocol version"}`,
 		"/members/silent/keys":                   `504 application/json {"error":"member silent does not answer: dial tcp `,
 		"/members/strict/keys":                   `504 application/json {"error":"member strict does not answer: cluster.identity: `,
 	} {
