@@ -78,11 +78,11 @@ func TestReader(t *testing.T) {
 	r := &Reader{Credentials: insecure.NewCredentials(), Cluster: members{
 		{Name: "one", State: telemetry.MemberDead},
 		{Name: "one", Address: serve(t, "true"), State: telemetry.MemberUnusable},
-		{Name: "strict", Address: serve(t, "false")},
-		{Name: "silent", Address: closed.Addr().String()},
+		{Name: "strict", Address: serve(t, "false"), State: telemetry.MemberAlive},
+		{Name: "silent", Address: closed.Addr().String(), State: telemetry.MemberAlive},
 		{Name: "dead", State: telemetry.MemberDead},
 		{Name: "twice", State: telemetry.MemberUnusable},
-		{Name: "twice", Self: true},
+		{Name: "twice", Self: true, State: telemetry.MemberAlive},
 		{Name: "later", State: telemetry.MemberUnusable, Problem: "another protocol version"},
 	}}
 	for path, want := range map[string]string{
