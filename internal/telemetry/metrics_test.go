@@ -410,7 +410,7 @@ func TestLabelsAreComplete(t *testing.T) {
 func listed[L ~string](t *testing.T, list []L) {
 	t.Helper()
 	var want []string
-	for _, file := range []string{"labels.go", "store.go", "client_states.go"} {
+	for _, file := range []string{"labels.go", "refusal_reasons.go", "store.go", "client_states.go"} {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

@@ -3,7 +3,7 @@
 //
 // A Client holds the origins (client.go). An Origin has its settings, and what the kept connection
 // and all keys together know about it: whether it is away or silent, and when a key may open a
-// stream there (origin.go). An attemptEnd says which attempts are failures (attempt.go).
+// stream there (origin.go, opening_pace.go). An attemptEnd says which attempts are failures.
 //
 // A Source keeps one key subscribed for as long as the key lives (source.go). It chooses the origin
 // by the key's Order, which may change (order.go), and reconnects at the same origin or at the next
@@ -16,8 +16,7 @@
 // filesource), or another relay of the cluster (members.go). The relay keeps one connection to each
 // gRPC origin, also without a stream, so that a wrong origin shows before a client needs it. Keys
 // wait for this connection instead of dialing. Both kinds serve a stream. An adsStream runs one
-// gRPC stream (adsstream.go). Package adsclient decides what to send on it and what a response
-// means.
+// gRPC stream (adsstream.go). Package adsclient decides what to send and what a response means.
 //
 // # Concurrency
 //

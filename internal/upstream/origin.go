@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"context"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -211,60 +210,6 @@ func (s *Origin) broadcast() {
 	s.changed = make(chan struct{})
 }
 
-// Bounds on opening streams at an origin (P54).
-const (
-	dialEvery      = time.Second // dials while it is away, and keys that try it while it does not respond
-	opensPerSecond = 200         // of keys of which something is held
-)
-
-// enter waits until a key may open a stream at the origin (P54). Keys do not dial: they wait until
-// the kept connection is ready. One key each second tries an origin that is away although the
-// connection is ready. paced: something of the key is held, so it can wait for its turn among other
-// keys. Then it also waits while no stream has a response, because the origin may be behind a proxy
-// that ends all streams. A silent stream ends this wait.
-//
-// enter returns an error if the origin is away and failed again since the number of failures in
-// seen, which it updates. That counts as a failed attempt of the key. If the last failure was long ago,
-// no key has tried the origin since, and this one does. If seen is nil, enter goes on waiting.
-func (s *Origin) enter(ctx context.Context, seen *uint64, paced bool) error {
-	if s.opens == nil {
-		return nil
-	}
-	for {
-		s.mu.Lock()
-		blocked := s.away || !s.ready
-		old := s.ready && time.Since(s.failedAt) > 10*s.tryEvery
-		if blocked && !old && seen != nil && s.failures > max(*seen, s.counted) {
-			defer s.mu.Unlock()
-			*seen = s.failures
-			return s.lastErr
-		}
-		open := !blocked && !(paced && s.responding == 0 && s.silent == 0)
-		wait := time.Until(s.nextTry)
-		if !open && s.ready && wait <= 0 {
-			open, s.nextTry = true, time.Now().Add(s.tryEvery)
-		}
-		ready, changed := s.ready, s.changed
-		s.mu.Unlock()
-		switch {
-		case open && paced:
-			return s.opens.Wait(ctx)
-		case open:
-			return ctx.Err()
-		}
-		var try <-chan time.Time
-		if ready {
-			try = time.After(wait)
-		}
-		select {
-		case <-changed:
-		case <-try:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
 // backSince returns when the origin came back last, zero if it was never away. changed is closed
 // when it comes back, and at each failure.
 func (s *Origin) backSince() (at time.Time, changed <-chan struct{}) {
@@ -356,4 +301,34 @@ func (s *Origin) status() OriginStatus {
 		Silent: s.silent, SilentSince: s.silentSince, Faults: faults,
 		Rejected: s.rejected.byType(),
 	}
+}
+
+// attemptEnd is what the relay knows about an attempt at an origin that ended. The zero value is a
+// failed dial.
+type attemptEnd struct {
+	opened    bool // the origin accepted a stream
+	responded bool // the stream had a response
+	suspected bool // the origin may have ended the stream because of a suspect (P68)
+	held      bool // the relay holds something of what the stream carried
+	others    bool // the origin responds to other streams
+}
+
+// reason is why the stream has to be opened again.
+func (e attemptEnd) reason() telemetry.Reconnect {
+	switch {
+	case !e.opened:
+		return telemetry.Unreachable
+	case e.responded:
+		return telemetry.Ended
+	}
+	return telemetry.NoResponse
+}
+
+// failed reports whether the attempt is a failure, of the key and of the origin (P53, P54, P56). A
+// stream that ended before any response failed, even with status OK. There are two exceptions while
+// the origin responds to other streams: a suspect may be the cause, or the origin had nothing to
+// send.
+func (e attemptEnd) failed() bool {
+	excused := e.opened && e.others && (e.suspected || !e.held)
+	return !e.responded && !excused
 }
