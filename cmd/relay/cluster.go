@@ -83,9 +83,10 @@ func (m *member) casChanged() { m.server.Rekey(0) }
 // memberProtocol is the version of what members say to each other, which is part of compat.
 const memberProtocol = 1
 
-// setCompat computes the hash of what members have to have in common: what gives a node its key, and what
-// is asked for at origins. Their addresses may differ by zone. Of what needs a restart to change, the
-// values of the start count.
+// setCompat computes the hash of the settings that members have to have in common: those that give a
+// node its key, and those that decide what the relay requests from origins. The origins' names are
+// among them, their addresses are not, because they may differ by zone. A setting that needs a restart
+// to change has its value of the start.
 func (m *member) setCompat() {
 	active, start := m.relay.active.Load(), m.relay.cfg
 	var origins []string
