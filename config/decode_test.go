@@ -208,6 +208,7 @@ func TestPlacesInsideValues(t *testing.T) {
 		"folded":            {"k: >\n  one\n  X\n", 1, 5, "1:4"},
 		"plain, folded":     {"k: one\n  X y\n", 1, 5, "1:4"},
 		"beyond the end":    {"k: abc\n", 1, 99, "1:4"},
+		"empty":             {"k:", 1, 9, "1:1"},
 		"wide characters":   {"k: 'é\u4e16X'\n", 1, 3, "1:7"},
 	} {
 		var v struct {

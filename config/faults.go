@@ -213,8 +213,11 @@ func (p place) inside(line, column int) Pos {
 	if single || double {
 		at++
 	}
-	for range column - 1 {
+	for n := 1; at < len(row)-1; n++ { // otherwise the value goes on in another line
 		switch c := row[at]; {
+		case n == column:
+			pos.Column = at + 1
+			return pos
 		case single && c == '\'':
 			at += 2
 		case double && c == '\\':
@@ -222,10 +225,6 @@ func (p place) inside(line, column int) Pos {
 		default:
 			at++
 		}
-		if at >= len(row)-1 {
-			return pos
-		}
 	}
-	pos.Column = at + 1
 	return pos
 }
