@@ -159,16 +159,14 @@ func (tr *traffic) stop() {
 	}
 }
 
-// stopWith is stop for traffic of which so many requests may have failed.
-func (tr *traffic) stopWith(fails int) {
-	tr.t.Helper()
+// takeFails stops the traffic and returns how many requests failed. They do not fail the test.
+func (tr *traffic) takeFails() (fails int) {
 	tr.cancel()
 	tr.wait.Wait()
 	tr.mu.Lock()
-	if tr.fails <= fails {
-		tr.fails = 0
-	}
-	tr.mu.Unlock()
+	defer tr.mu.Unlock()
+	fails, tr.fails = tr.fails, 0
+	return fails
 }
 
 // goesOn waits for 50 more answers.
