@@ -18,12 +18,10 @@ func TestP26_SubscribedAfterRemoval(t *testing.T) {
 	w.wild("n0", "-n2")
 	w.sub("n2")
 	w.ack()
-	w.want("-n2")
-	w.ack()
+	w.accepts("-n2")
 	w.wild("n0|n2")
 	w.named("n0|n2")
-	w.want("n0")
-	w.ack()
+	w.accepts("n0")
 	w.want("")
 }
 
@@ -63,11 +61,7 @@ func TestP26_AliasMovesBeforeResubscription(t *testing.T) {
 			w.sub("n2")
 		}
 		w.named("x|a1", "-n2")
-		if w.s.form.Variant == xds.SotW {
-			w.want("x")
-		} else {
-			w.want("x -n2")
-		}
+		w.want(w.either("x", "x -n2"))
 	})
 }
 
@@ -76,8 +70,7 @@ func TestP26_AliasThatComesBack(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("n0|n2", "n1")
 	w.sub("n0")
-	w.want("n0")
-	w.ack()
+	w.accepts("n0")
 	w.sub("n1")
 	w.want("n1")
 	w.unsub("n0")
@@ -97,8 +90,7 @@ func TestP27_ClientVersionOfAResubscribedName(t *testing.T) {
 	w.send(request{names: []string{"n0", "n2"}, initial: map[string]string{"n2": "v"}})
 	w.sub("n2")
 	w.named("n0|n2", "-n2")
-	w.want("n0 -n2")
-	w.ack()
+	w.accepts("n0 -n2")
 	w.want("")
 }
 
@@ -116,7 +108,6 @@ func TestP22_UnsubscribedBesideTheWildcard(t *testing.T) {
 	w.send(request{names: []string{"*", "a"}, ack: 1})
 	w.want("")
 	w.send(request{names: []string{"*"}, ack: 1})
-	w.want("b")
-	w.ack("*")
+	w.accepts("b")
 	w.want("")
 }

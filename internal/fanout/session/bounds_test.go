@@ -57,8 +57,7 @@ func TestP15_NACKsAreBounded(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("keep")
 	w.sub("keep")
-	w.want("keep")
-	w.nack()
+	w.rejects("keep")
 	for i := range 500 {
 		n := fmt.Sprintf("n%d", i)
 		w.named("-" + n)
@@ -90,8 +89,7 @@ func TestP15_MergedNACKs(t *testing.T) {
 	w.ack()
 	for _, n := range names {
 		w.named(n + "=2")
-		w.want(n + "=2")
-		w.nack()
+		w.rejects(n + "=2")
 	}
 	w.want("")
 	w.named("n00=33")
@@ -104,8 +102,7 @@ func TestP16_NACKPinsNoSnapshot(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("a", "b")
 	w.sub("a")
-	w.want("a")
-	w.nack()
+	w.rejects("a")
 	for i := range 50 {
 		w.named([]string{"b=2", "b"}[i%2])
 		w.want("")
@@ -122,13 +119,11 @@ func TestFramesAreNotMixed(t *testing.T) {
 		b := newSessionFixture(t, xds.RouteType, a.s.form.Variant)
 		a.named("x", "y")
 		a.sub("x", "y")
-		a.want("x y")
-		a.ack("x", "y")
+		a.accepts("x y")
 		a.named("x=2")
 		b.Cur, b.subs, b.frames = a.Cur, a.subs, a.frames
 		b.sub("x", "y")
-		b.want("x=2 y")
-		b.ack("x", "y")
+		b.accepts("x=2 y")
 		a.named("y=2")
 		b.Cur = a.Cur
 		a.want("x=2 y=2")
@@ -157,11 +152,9 @@ func TestP37_FollowersAfterANACK(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.SotW)
 	w.wild("a", "b")
 	w.sub()
-	w.want("a b")
-	w.ack()
+	w.accepts("a b")
 	w.wild("a=2", "b=2")
-	w.want("a=2 b=2")
-	w.nack()
+	w.rejects("a=2 b=2")
 	w.wild("b=33")
 	w.want("a=2 b=33")
 	if !slices.Equal(w.follow, []string{"a", "b"}) {
@@ -184,16 +177,13 @@ func TestP15_SotWNACKOfARemoval(t *testing.T) {
 	names := []string{"a", "b", "c"}
 	w.named(names...)
 	w.sub(names...)
-	w.want("a b c")
-	w.ack(names...)
+	w.accepts("a b c")
 	w.named("a=2", "b=2", "c=2")
-	w.want("a=2 b=2 c=2")
-	w.nack(names...)
+	w.rejects("a=2 b=2 c=2")
 	w.named("-b")
 	w.want("")
 	w.named("a=33")
-	w.want("a=33 c=2")
-	w.ack(names...)
+	w.accepts("a=33 c=2")
 	w.named("a=2")
 	w.want("a=2")
 }
@@ -208,8 +198,7 @@ func TestP22_PendingThenAbsent(t *testing.T) {
 	w.ack("a", "b")
 	w.want("")
 	w.named("-b")
-	w.want("a")
-	w.ack("a", "b")
+	w.accepts("a")
 	w.want("")
 	w = newSessionFixture(t, xds.ListenerType, xds.SotW)
 	w.named("other")
@@ -263,7 +252,7 @@ func TestP12_LateNACKRelistsNothing(t *testing.T) {
 	if out := w.send(request{names: []string{"a", "b"}, nack: 1}); out.Answer != Nacked || w.s.sub.effective.Names.Has("b") {
 		t.Fatalf("verdict %v, names %v", out.Answer, slices.Collect(w.s.sub.effective.Names.All()))
 	}
-	w.ack("a", "b")
+	w.ack()
 	w.want("b")
 }
 
@@ -272,8 +261,7 @@ func TestP24_BeforeTheWildcardIsAnswered(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.named("a")
 	w.sub("*", "a")
-	w.want("a")
-	w.ack()
+	w.accepts("a")
 	w.unsub("a")
 	w.want("")
 	w.wild("b")
@@ -324,14 +312,11 @@ func TestP38_Parts(t *testing.T) {
 	}
 	w.want("")
 	acks(3, Outcome{Gen: first.Gen, Progress: first.Progress})
-	w.want("f")
-	w.ack()
+	w.accepts("f")
 	w.wild("a=2")
-	w.want("a=2")
-	w.ack()
+	w.accepts("a=2")
 	w.wild("c=2")
-	w.want("c=2 d")
-	w.ack()
+	w.accepts("c=2 d")
 	w.want("")
 }
 

@@ -205,7 +205,10 @@ func (c *modelClient) answer(refuse bool) bool {
 	for name := range items {
 		c.refused[name] = refuse
 	}
-	r := request{names: c.sessionFixture.list(c.list())}
+	var r request
+	if c.s.form.Variant == xds.SotW {
+		r.names = c.list()
+	}
 	if refuse {
 		r.nack, c.nacked, c.sent = n, true, nil
 	} else {

@@ -38,6 +38,7 @@ type sessionFixture struct {
 	later  bool     // a later type has a newer change to send (P19)
 	plan   Plan     // of the last response
 	size   int      // of it, with a nonce of the longest
+	asked  []string // the names of the client's last request
 	cut    int      // the size of the parts into which responses are cut (P38); 0: they are not
 }
 
@@ -109,7 +110,7 @@ func (w *sessionFixture) send(r request) Outcome {
 	}
 	want, _ := w.s.Subscribe(&req)
 	out := w.s.Request(&req, w.intern(want), seq)
-	w.again = w.s.Retry(&req, w.Cur)
+	w.again, w.asked = w.s.Retry(&req, w.Cur), r.names
 	w.Builder.RequestAgain(w.again...)
 	w.check()
 	return out
@@ -118,23 +119,52 @@ func (w *sessionFixture) send(r request) Outcome {
 func (w *sessionFixture) sub(names ...string)   { w.T.Helper(); w.send(request{names: names}) }
 func (w *sessionFixture) unsub(names ...string) { w.T.Helper(); w.send(request{unsub: names}) }
 
-// ack and nack answer the newest response. A SotW client repeats its names; in delta that
-// would be a subscription.
-func (w *sessionFixture) ack(names ...string) {
+// more subscribes to further names.
+func (w *sessionFixture) more(names ...string) {
 	w.T.Helper()
-	w.send(request{names: w.list(names), ack: -1})
-}
-func (w *sessionFixture) nack(names ...string) {
-	w.T.Helper()
-	w.send(request{names: w.list(names), nack: -1})
+	if w.s.form.Variant == xds.SotW {
+		names = slices.Concat(w.asked, names)
+	}
+	w.sub(names...)
 }
 
-// list returns the names as a SotW client repeats them; nil in delta.
-func (w *sessionFixture) list(names []string) []string {
-	if w.s.form.Variant == xds.Delta {
-		return nil
+// drop unsubscribes from a name; the others stay.
+func (w *sessionFixture) drop(name string, others ...string) {
+	w.T.Helper()
+	if w.s.form.Variant == xds.SotW {
+		w.sub(others...)
+	} else {
+		w.unsub(name)
 	}
-	return names
+}
+
+// ack and nack answer the newest response. A SotW client lists names, or repeats those of its last
+// request; in delta that would be a subscription.
+func (w *sessionFixture) ack(names ...string) Outcome {
+	w.T.Helper()
+	switch {
+	case w.s.form.Variant == xds.Delta:
+		names = nil
+	case len(names) == 0:
+		names = w.asked
+	}
+	return w.send(request{names: names, ack: -1})
+}
+
+func (w *sessionFixture) nack() Outcome {
+	w.T.Helper()
+	if w.s.form.Variant == xds.Delta {
+		return w.send(request{nack: -1})
+	}
+	return w.send(request{names: w.asked, nack: -1})
+}
+
+// either returns what holds for the variant.
+func (w *sessionFixture) either(sotw, delta string) string {
+	if w.s.form.Variant == xds.SotW {
+		return sotw
+	}
+	return delta
 }
 
 func (w *sessionFixture) moment() Moment {
@@ -258,6 +288,10 @@ func (w *sessionFixture) want(response string) {
 		w.T.Fatalf("sends %q, want %q", got, response)
 	}
 }
+
+// accepts and rejects fail unless the next response is this, and answer it.
+func (w *sessionFixture) accepts(response string) { w.T.Helper(); w.want(response); w.ack() }
+func (w *sessionFixture) rejects(response string) { w.T.Helper(); w.want(response); w.nack() }
 
 // room is the size of a response with so many of the largest resources.
 func (w *sessionFixture) room(n int) int { return w.roomFor("a=33", n) }

@@ -106,13 +106,11 @@ func eachAnswer(t *testing.T, url xds.TypeURL, f func(w *sessionFixture, wild bo
 	}
 }
 
-// ask subscribes to the wildcard, or else to names. It returns the list for later SotW
-// requests.
-func (w *sessionFixture) ask(wild bool, names ...string) (list []string) {
+// ask subscribes to the wildcard, or else to names.
+func (w *sessionFixture) ask(wild bool, names ...string) {
 	w.T.Helper()
 	if wild {
 		names = []string{"*"}
 	}
 	w.sub(names...)
-	return names
 }
