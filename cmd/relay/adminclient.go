@@ -24,6 +24,7 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/admin"
 	"xdsrelay/internal/telemetry/tlsfiles"
+	"xdsrelay/internal/terminal"
 )
 
 // adminFlags say how a command reaches a running relay.
@@ -284,7 +285,7 @@ func (c *adminClient) statusError(resp *http.Response, body []byte) error {
 	said.relay = said.Error != ""
 	if said.Error == "" {
 		text := strings.TrimSpace(string(body))
-		said.Error = resp.Status + " " + cut(text)
+		said.Error = resp.Status + " " + terminal.Shorten(text)
 		if strings.Contains(text, "HTTP request to an HTTPS server") {
 			said.Error = "the server has TLS: must be https://"
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xdsrelay/internal/admin/keystatus"
+	"xdsrelay/internal/terminal"
 	"xdsrelay/internal/xds"
 )
 
@@ -30,7 +31,7 @@ func completeWith(cmd *cobra.Command, flag string, names func(typed string) []st
 func completeFrom(names func(typed string) []string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, _ []string, typed string) (out []string, _ cobra.ShellCompDirective) {
 		for _, name := range names(typed) {
-			if name != "" && name == plain(name) {
+			if name != "" && name == terminal.Visible(name) {
 				out = append(out, name)
 			}
 		}

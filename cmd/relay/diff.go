@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"xdsrelay/internal/admin"
 	"xdsrelay/internal/admin/compare"
+	"xdsrelay/internal/terminal"
 )
 
 func newDiffCmd() *cobra.Command {
@@ -32,7 +32,7 @@ shows what clients rejected earlier.`,
 		Example: `  relay diff sidecar~10.0.0.1~web-0
   relay diff web-0 --admin 127.0.0.1:19000 -o json`,
 	}
-	format := addOutputFlag(cmd, formatText, formatJSON, formatYAML)
+	format := addOutputFlag(cmd, terminal.FormatText, terminal.FormatJSON, terminal.FormatYAML)
 	flags = addRunningFlags(cmd)
 	cmd.Flags().StringVarP(&node, "node", "n", "", "id of the node, instead of NODE")
 	completeNodes(cmd, flags)
@@ -58,8 +58,8 @@ shows what clients rejected earlier.`,
 		if err != nil {
 			return err
 		}
-		if *format != formatText {
-			return printData(cmd.OutOrStdout(), *format, envelope{all})
+		if *format != terminal.FormatText {
+			return terminal.PrintData(cmd.OutOrStdout(), *format, envelope{all})
 		}
 		items, err := decode[admin.Unacknowledged](c, all)
 		if err != nil {
@@ -72,9 +72,9 @@ shows what clients rejected earlier.`,
 }
 
 func printUnacknowledged(w io.Writer, node string, items []admin.Unacknowledged, now time.Time) {
-	t := tintOf(w)
+	t := terminal.StyleOf(w)
 	if len(items) == 0 {
-		fmt.Fprintf(w, "%s has acknowledged all that the relay has for it. Names that do not exist at the origin do not count.\n", plain(node))
+		fmt.Fprintf(w, "%s has acknowledged all that the relay has for it. Names that do not exist at the origin do not count.\n", terminal.Visible(node))
 		return
 	}
 	for i, u := range items {
@@ -82,11 +82,11 @@ func printUnacknowledged(w io.Writer, node string, items []admin.Unacknowledged,
 			fmt.Fprintln(w)
 		}
 		if u.NoKey != "" {
-			fmt.Fprintf(w, "%s %s has no key and gets no response: reason %s\n", plain(node), shortType(u.Type), plain(u.NoKey))
+			fmt.Fprintf(w, "%s %s has no key and gets no response: reason %s\n", terminal.Visible(node), terminal.ShortType(u.Type), terminal.Visible(u.NoKey))
 			continue
 		}
 		colour := stateColours[u.State]
-		fmt.Fprintf(w, "%s %s under %s: %s for %s\n", plain(u.Node), shortType(u.Type), plain(u.Key), t.as(colour, u.State), age(now.Sub(u.Since)))
+		fmt.Fprintf(w, "%s %s under %s: %s for %s\n", terminal.Visible(u.Node), terminal.ShortType(u.Type), terminal.Visible(u.Key), t.Colour(colour, u.State), terminal.Age(now.Sub(u.Since)))
 		if len(u.Awaits) > 0 {
 			printAwaited(w, u.Awaits, u.More)
 			continue
@@ -100,16 +100,16 @@ func printUnacknowledged(w io.Writer, node string, items []admin.Unacknowledged,
 		}
 		has := "no version"
 		if u.AckedVersion != "" {
-			has = "version " + plain(u.AckedVersion)
+			has = "version " + terminal.Visible(u.AckedVersion)
 		}
 		if s := u.Sending; s != nil && u.Nack == nil && !u.Unsent {
 			fmt.Fprintf(w, "the relay has been sending version %s for %s; the client has received %s of %s, and has %s\n",
-				plain(u.Version), age(now.Sub(s.Since)), megabytes(s.Received), megabytes(s.Bytes), has)
+				terminal.Visible(u.Version), terminal.Age(now.Sub(s.Since)), megabytes(s.Received), megabytes(s.Bytes), has)
 		} else {
-			fmt.Fprintf(w, "%s version %s; %s has %s\n", what, plain(u.Version), it, has)
+			fmt.Fprintf(w, "%s version %s; %s has %s\n", what, terminal.Visible(u.Version), it, has)
 		}
 		if u.Nack != nil {
-			fmt.Fprintf(w, "%s\n", t.as(colour, onOneLine(u.Nack.Message)))
+			fmt.Fprintf(w, "%s\n", t.Colour(colour, terminal.OneLine(u.Nack.Message)))
 		}
 		if u.NotHeld {
 			fmt.Fprintln(w, "the relay no longer has the resources of this version")
@@ -121,12 +121,12 @@ func printUnacknowledged(w io.Writer, node string, items []admin.Unacknowledged,
 func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
 
 // printDifferences prints the diffs of resources in a version, and how many more there are.
-func printDifferences(w io.Writer, t tint, version string, all []compare.Difference, more int) {
+func printDifferences(w io.Writer, t terminal.Style, version string, all []compare.Difference, more int) {
 	for _, r := range all {
 		printDifference(w, t, r.Name, version, r.Diff, r.OfferedNotHeld || r.HasNotHeld)
 	}
 	if more > 0 {
-		fmt.Fprintf(w, "and %s\n", counted(more, "more resource"))
+		fmt.Fprintf(w, "and %s\n", terminal.Counted(more, "more resource"))
 	}
 }
 
@@ -134,30 +134,22 @@ func printDifferences(w io.Writer, t tint, version string, all []compare.Differe
 func printAwaited(w io.Writer, names []string, more int) {
 	fmt.Fprintln(w, "the origin has not answered these names yet:")
 	for _, n := range names {
-		fmt.Fprintf(w, "  %s\n", plain(n))
+		fmt.Fprintf(w, "  %s\n", terminal.Visible(n))
 	}
 	if more > 0 {
 		fmt.Fprintf(w, "and %d more\n", more)
 	}
 }
 
-func printDifference(w io.Writer, t tint, name, version, diff string, gone bool) {
+func printDifference(w io.Writer, t terminal.Style, name, version, diff string, gone bool) {
 	name = cmp.Or(name, "the resource without a name")
 	if gone {
-		fmt.Fprintf(w, "%s: the relay no longer has the replaced resource\n", plain(name))
+		fmt.Fprintf(w, "%s: the relay no longer has the replaced resource\n", terminal.Visible(name))
 		return
 	}
-	fmt.Fprintf(w, "--- %s at the client\n+++ %s in version %s\n", plain(name), plain(name), plain(shortVersion(version)))
+	fmt.Fprintf(w, "--- %s at the client\n+++ %s in version %s\n", terminal.Visible(name), terminal.Visible(name), terminal.Visible(terminal.ShortVersion(version)))
 	if diff == "" {
 		fmt.Fprintln(w, "no visible field differs")
 	}
-	printDiff(w, t, diff)
-}
-
-// printDiff prints the lines of a diff in colours.
-func printDiff(w io.Writer, t tint, diff string) {
-	for line := range strings.Lines(diff) {
-		colour := map[byte]string{'+': green, '-': red, '@': faint}[line[0]]
-		fmt.Fprintln(w, t.as(colour, plain(strings.TrimSuffix(line, "\n"))))
-	}
+	terminal.Diff(w, t, diff)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"xdsrelay/internal/terminal"
 	"xdsrelay/internal/xds"
 )
 
@@ -24,7 +25,7 @@ that the relay does not know, the command prints the type and the size.`,
   relay dump --key edge --type CDS --name backend -o json`,
 		Args: noArgs,
 	}
-	format := addOutputFlag(cmd, formatYAML, formatJSON)
+	format := addOutputFlag(cmd, terminal.FormatYAML, terminal.FormatJSON)
 	flags = addRunningFlags(cmd)
 	cmd.Flags().StringVarP(&key, "key", "k", "", "the key, as relay status shows it")
 	cmd.Flags().VarP(&typ, "type", "t", "only this resource type, a short name such as CDS or a URL")
@@ -50,7 +51,7 @@ that the relay does not know, the command prints the type and the size.`,
 		if err != nil {
 			return err
 		}
-		return printData(cmd.OutOrStdout(), *format, envelope{items})
+		return terminal.PrintData(cmd.OutOrStdout(), *format, envelope{items})
 	}
 	return cmd
 }

@@ -18,6 +18,7 @@ import (
 	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/telemetry/redact"
+	"xdsrelay/internal/terminal"
 	"xdsrelay/internal/xds"
 )
 
@@ -68,7 +69,7 @@ number of clients.`,
 		Args: cobra.MaximumNArgs(2),
 	}
 	file := addConfigFlags(cmd)
-	format := addOutputFlag(cmd, formatTable, formatJSON, formatYAML)
+	format := addOutputFlag(cmd, terminal.FormatTable, terminal.FormatJSON, terminal.FormatYAML)
 	nodeFile := cmd.Flags().String("node", "", "file with the node, or - for standard input")
 	peerFile := cmd.Flags().String("peer", "", "file with the peer, or - for standard input (default: a peer without certificate)")
 	var typ typeFlag
@@ -88,7 +89,7 @@ number of clients.`,
 			if err != nil {
 				return err
 			}
-			return printAs(cmd.OutOrStdout(), *format, c, c.print)
+			return terminal.Print(cmd.OutOrStdout(), *format, c, c.print)
 		case len(args) > 1:
 			return usageErrorf("explain: takes one NODE, but has %d arguments", len(args))
 		case len(args) > 0 && (given("node") || given("peer") || given("diff")):
@@ -112,7 +113,7 @@ number of clients.`,
 			if err != nil {
 				return err
 			}
-			return printAs(cmd.OutOrStdout(), *format, d, d.print)
+			return terminal.Print(cmd.OutOrStdout(), *format, d, d.print)
 		}
 		in, err := readNode(cmd.InOrStdin(), *nodeFile)
 		if err != nil {
@@ -142,7 +143,7 @@ func printExplained(cmd *cobra.Command, format string, out *explained, err error
 		return err
 	}
 	failed := out.UpstreamError != "" || slices.ContainsFunc(out.Types, func(x *aggregator.Explanation) bool { return x.Refused != "" })
-	err = printAs(cmd.OutOrStdout(), format, out, out.print)
+	err = terminal.Print(cmd.OutOrStdout(), format, out, out.print)
 	if err == nil && failed {
 		err = errReported
 	}
@@ -317,17 +318,17 @@ func readPeer(stdin io.Reader, file string) (expr.Peer, error) {
 
 // print writes the explanations as tables. Types with equal explanations share one.
 func (e *explained) print(w io.Writer) {
-	fmt.Fprintf(w, "node     %s\n", plain(orNone(e.Node)))
-	fmt.Fprintf(w, "cluster  %s\n", plain(orNone(e.Cluster)))
+	fmt.Fprintf(w, "node     %s\n", terminal.Visible(terminal.OrNone(e.Node)))
+	fmt.Fprintf(w, "cluster  %s\n", terminal.Visible(terminal.OrNone(e.Cluster)))
 	if e.Program != "" {
-		fmt.Fprintf(w, "agent    %s (assumed for a bootstrap of %s, unless it names one)\n", plain(e.UserAgent), e.Program)
+		fmt.Fprintf(w, "agent    %s (assumed for a bootstrap of %s, unless it names one)\n", terminal.Visible(e.UserAgent), e.Program)
 		fmt.Fprintf(w, "unknown  %s: the program adds them, and rules that read them may differ\n", strings.Join(e.Unknown, ", "))
 	}
 	switch {
 	case e.UpstreamError != "":
-		fmt.Fprintf(w, "origin   upstream.node fails, and the relay refuses the client: %s\n", plain(e.UpstreamError))
+		fmt.Fprintf(w, "origin   upstream.node fails, and the relay refuses the client: %s\n", terminal.Visible(e.UpstreamError))
 	case e.UpstreamNode != nil:
-		fmt.Fprintf(w, "origin   %s\n", plain(string(e.UpstreamNode)))
+		fmt.Fprintf(w, "origin   %s\n", terminal.Visible(string(e.UpstreamNode)))
 	}
 	for _, warning := range e.Warnings {
 		fmt.Fprintf(w, "warning  %s\n", warning)
@@ -339,7 +340,7 @@ func (e *explained) print(w io.Writer) {
 			if !alike(x, first) {
 				return false
 			}
-			same = append(same, shortType(x.Type))
+			same = append(same, terminal.ShortType(x.Type))
 			return true
 		})
 		printExplanation(w, same, first)
@@ -365,64 +366,29 @@ func printExplanation(w io.Writer, types []string, x *aggregator.Explanation) {
 		fmt.Fprintf(w, "key      %s\n", x.Key)
 	}
 	if x.Owner != "" {
-		fmt.Fprintf(w, "owner    %s\n", plain(x.Owner))
+		fmt.Fprintf(w, "owner    %s\n", terminal.Visible(x.Owner))
 	}
 	fmt.Fprintln(w)
-	rows := [][]cell{cells("RULE", "PLACE", "RESULT", "MATCH")}
+	rows := [][]terminal.Cell{terminal.Cells("RULE", "PLACE", "RESULT", "MATCH")}
 	for _, r := range x.Rules {
 		place := r.Place.File
 		if r.Place.Line > 0 {
 			place = fmt.Sprintf("%s:%d", r.Place.File, r.Place.Line)
 		}
-		rows = append(rows, cells(r.Rule, orNone(place), r.Result, matchText(r.Match, r.Types)))
+		rows = append(rows, terminal.Cells(r.Rule, terminal.OrNone(place), r.Result, matchText(r.Match, r.Types)))
 		for _, v := range r.Values {
-			rows = append(rows, cells("", "", "", fmt.Sprintf("  %s = %s", v.Expr, cut(v.String()))))
+			rows = append(rows, terminal.Cells("", "", "", fmt.Sprintf("  %s = %s", v.Expr, terminal.Shorten(v.String()))))
 		}
 		if r.Error != "" && !slices.ContainsFunc(r.Values, func(v expr.Value) bool { return v.Error == r.Error }) {
-			rows = append(rows, cells("", "", "", "  error: "+r.Error))
+			rows = append(rows, terminal.Cells("", "", "", "  error: "+r.Error))
 		}
 		for i, k := range r.Key {
-			got := fmt.Sprintf("%q", cut(k.Value))
+			got := fmt.Sprintf("%q", terminal.Shorten(k.Value))
 			if k.Error != "" {
 				got = "error: " + k.Error
 			}
-			rows = append(rows, cells("", "", "", fmt.Sprintf("  key[%d] %s -> %s", i, k.Expr, got)))
+			rows = append(rows, terminal.Cells("", "", "", fmt.Sprintf("  key[%d] %s -> %s", i, k.Expr, got)))
 		}
 	}
-	tint{}.table(w, rows)
-}
-
-// cut shortens a value to keep the table readable; -o json has all of it.
-func cut(s string) string {
-	const most = 120
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
-}
-
-func orNone(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
-
-func shortTypes(urls []string) []string {
-	out := make([]string, len(urls))
-	for i, u := range urls {
-		out[i] = shortType(u)
-	}
-	return out
-}
-
-// shortType is a type's short name, such as CDS. An unknown type's URL is made safe for a terminal.
-func shortType(url string) string {
-	if url == "" {
-		return "all"
-	}
-	if t := xds.TypeOf(xds.TypeURL(url)); t.Short != "" {
-		return t.Short
-	}
-	return plain(url)
+	terminal.Style{}.Table(w, rows)
 }

@@ -20,6 +20,7 @@ import (
 	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fleet"
+	"xdsrelay/internal/terminal"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
@@ -246,7 +247,7 @@ func (a *originAnswers) wanted() (*snapshot.Interest, []string) {
 			out.Types = append(out.Types, of)
 		}
 		if !answered {
-			missing = append(missing, shortType(string(typ)))
+			missing = append(missing, terminal.ShortType(string(typ)))
 		}
 	}
 	return out, missing
@@ -291,27 +292,27 @@ func (c *comparison) compare(held [2]*originAnswers) {
 }
 
 func (c *comparison) print(w io.Writer) {
-	t := tintOf(w)
+	t := terminal.StyleOf(w)
 	for _, n := range c.Nodes {
 		keys := "key " + strings.Join(n.Keys, ", ")
 		if n.Refused != "" {
 			keys = "refused: " + n.Refused
 		}
-		fmt.Fprintf(w, "%s: node %s, %s\n", plain(n.File), plain(orNone(n.Node)), plain(keys))
+		fmt.Fprintf(w, "%s: node %s, %s\n", terminal.Visible(n.File), terminal.Visible(terminal.OrNone(n.Node)), terminal.Visible(keys))
 		if n.Unanswered != nil {
-			fmt.Fprintf(w, "%s the origin did not answer %s in time %s\n", t.as(yellow, "!"), strings.Join(n.Unanswered, ", "), plain(n.Error))
+			fmt.Fprintf(w, "%s the origin did not answer %s in time %s\n", t.Colour(terminal.Yellow, "!"), strings.Join(n.Unanswered, ", "), terminal.Visible(n.Error))
 		}
 	}
 	differ := 0
 	for _, of := range c.Types {
 		differ += len(of.Items)
-		fmt.Fprintf(w, "\n%s: %d equal, %d differ\n", shortType(of.Type), of.Equal, len(of.Items))
+		fmt.Fprintf(w, "\n%s: %d equal, %d differ\n", terminal.ShortType(of.Type), of.Equal, len(of.Items))
 		for _, r := range of.Items {
-			fmt.Fprintf(w, "--- %s for %s\n+++ %s for %s\n", plain(r.Name), plain(c.Nodes[0].File), plain(r.Name), plain(c.Nodes[1].File))
+			fmt.Fprintf(w, "--- %s for %s\n+++ %s for %s\n", terminal.Visible(r.Name), terminal.Visible(c.Nodes[0].File), terminal.Visible(r.Name), terminal.Visible(c.Nodes[1].File))
 			if r.Diff == "" {
 				fmt.Fprintln(w, "no visible field differs")
 			}
-			printDiff(w, t, r.Diff)
+			terminal.Diff(w, t, r.Diff)
 		}
 	}
 	fmt.Fprintln(w)
@@ -325,7 +326,7 @@ func (c *comparison) print(w io.Writer) {
 	case differ == 0:
 		fmt.Fprintln(w, "Nothing differs: the nodes could share a key.")
 	case same:
-		fmt.Fprintln(w, t.as(red, "The nodes share a key, but the origin answers them differently: the rule is too coarse."))
+		fmt.Fprintln(w, t.Colour(terminal.Red, "The nodes share a key, but the origin answers them differently: the rule is too coarse."))
 	default:
 		fmt.Fprintln(w, "The origin answers the nodes differently, and they have different keys.")
 	}

@@ -18,6 +18,7 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/admin"
 	"xdsrelay/internal/aggregator"
+	"xdsrelay/internal/terminal"
 )
 
 // difference is the output of explain --diff: the clients of a running relay that would have other
@@ -178,9 +179,9 @@ func (d *difference) rows() []row {
 	at := map[row]int{} // without types
 	for _, m := range d.Moving {
 		for _, t := range m.Types {
-			r := row{node: orNone(m.Node), from: orNone(t.From), to: orNone(t.To)}
+			r := row{node: terminal.OrNone(m.Node), from: terminal.OrNone(t.From), to: terminal.OrNone(t.To)}
 			if t.To == "" {
-				r.to = "refused: " + cut(onOneLine(t.Refused))
+				r.to = "refused: " + terminal.Shorten(terminal.OneLine(t.Refused))
 			}
 			i, ok := at[r]
 			if !ok {
@@ -188,7 +189,7 @@ func (d *difference) rows() []row {
 				at[r] = i
 				out = append(out, r)
 			}
-			if short := shortType(t.Type); !slices.Contains(strings.Fields(out[i].types), short) {
+			if short := terminal.ShortType(t.Type); !slices.Contains(strings.Fields(out[i].types), short) {
 				out[i].types = strings.TrimSpace(out[i].types + " " + short)
 			}
 		}
@@ -200,16 +201,16 @@ func (d *difference) print(w io.Writer) {
 	if len(d.Moving) == 0 {
 		fmt.Fprintf(w, "all %d clients keep their keys\n", d.Clients)
 	} else {
-		moving, pairs := [][]cell{cells("NODE", "TYPES", "KEY", "NEW KEY")}, [][]cell{cells("CLIENTS", "NODES", "KEY", "NEW KEY")}
+		moving, pairs := [][]terminal.Cell{terminal.Cells("NODE", "TYPES", "KEY", "NEW KEY")}, [][]terminal.Cell{terminal.Cells("CLIENTS", "NODES", "KEY", "NEW KEY")}
 		for _, r := range d.rows() {
-			moving = append(moving, cells(r.node, r.types, r.from, r.to))
+			moving = append(moving, terminal.Cells(r.node, r.types, r.from, r.to))
 		}
 		for _, p := range d.Pairs {
-			pairs = append(pairs, cells(strconv.Itoa(p.Clients), strconv.Itoa(p.Nodes), orNone(p.From), cmp.Or(p.To, "refused")))
+			pairs = append(pairs, terminal.Cells(strconv.Itoa(p.Clients), strconv.Itoa(p.Nodes), terminal.OrNone(p.From), cmp.Or(p.To, "refused")))
 		}
-		tint{}.table(w, moving)
+		terminal.Style{}.Table(w, moving)
 		fmt.Fprintln(w)
-		tint{}.table(w, pairs)
+		terminal.Style{}.Table(w, pairs)
 		fmt.Fprintln(w)
 		fmt.Fprintf(w, "%d of %d clients would reconnect, over %s%s\n", len(d.Moving), d.Clients, d.drain, d.refusals())
 	}

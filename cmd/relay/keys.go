@@ -12,6 +12,7 @@ import (
 
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/terminal"
 )
 
 func newKeysCmd() *cobra.Command {
@@ -47,34 +48,34 @@ resources.`,
 		Example: `  relay keys
   relay keys --no-headers
   relay keys --admin 127.0.0.1:19000 -o json`,
-	}, list[keystatus.Key]{path: "/keys", empty: "no keys", columns: keyColumns, wideQuery: "differences", wide: []column[keystatus.Key]{
-		textColumn("NODE", func(k *keystatus.Key) string { return k.Node }),
-		textColumn("ROLE", func(k *keystatus.Key) string { return k.Role }),
-		textColumn("OWNER", func(k *keystatus.Key) string { return k.Owner }),
-		textColumn("DIFFERS", func(k *keystatus.Key) string {
+	}, list[keystatus.Key]{path: "/keys", empty: "no keys", columns: keyColumns, wideQuery: "differences", wide: []terminal.Column[keystatus.Key]{
+		terminal.TextColumn("NODE", func(k *keystatus.Key) string { return k.Node }),
+		terminal.TextColumn("ROLE", func(k *keystatus.Key) string { return k.Role }),
+		terminal.TextColumn("OWNER", func(k *keystatus.Key) string { return k.Owner }),
+		terminal.TextColumn("DIFFERS", func(k *keystatus.Key) string {
 			if k.Differences == nil {
 				return ""
 			}
-			return plain(k.Differences.String())
+			return terminal.Visible(k.Differences.String())
 		}),
 	}})
 }
 
-func keyColumns(now time.Time) []column[keystatus.Key] {
-	columns := []column[keystatus.Key]{
-		textColumn("KEY", func(k *keystatus.Key) string { return k.Key }),
-		textColumn("CLIENTS", func(k *keystatus.Key) string { return strconv.Itoa(k.Clients) }),
+func keyColumns(now time.Time) []terminal.Column[keystatus.Key] {
+	columns := []terminal.Column[keystatus.Key]{
+		terminal.TextColumn("KEY", func(k *keystatus.Key) string { return k.Key }),
+		terminal.TextColumn("CLIENTS", func(k *keystatus.Key) string { return strconv.Itoa(k.Clients) }),
 	}
 	columns = append(columns, stateColumns(keyStates)...)
 	return append(columns,
-		textColumn("RESOURCES", func(k *keystatus.Key) string {
+		terminal.TextColumn("RESOURCES", func(k *keystatus.Key) string {
 			n := 0
 			for i := range k.Types {
 				n += k.Types[i].Resources
 			}
 			return strconv.Itoa(n)
 		}),
-		textColumn("CHANGED", func(k *keystatus.Key) string {
+		terminal.TextColumn("CHANGED", func(k *keystatus.Key) string {
 			var newest time.Time
 			for i := range k.Types {
 				if t := k.Types[i].Received; t != nil && t.After(newest) {
@@ -84,26 +85,26 @@ func keyColumns(now time.Time) []column[keystatus.Key] {
 			if newest.IsZero() {
 				return ""
 			}
-			return age(now.Sub(newest))
+			return terminal.Age(now.Sub(newest))
 		}),
-		textColumn("ORIGIN", func(k *keystatus.Key) string {
+		terminal.TextColumn("ORIGIN", func(k *keystatus.Key) string {
 			if !k.Upstream.Connected {
 				return ""
 			}
 			return k.Upstream.Origin
 		}),
-		column[keystatus.Key]{"PROBLEM", func(k *keystatus.Key) cell { return problem(keyProblem(k, now)) }},
+		terminal.ColumnOf("PROBLEM", func(k *keystatus.Key) terminal.Cell { return terminal.Problem(keyProblem(k, now)) }),
 	)
 }
 
 // stateColumns are the columns of the numbers of types in each state.
-func stateColumns[T any](states func(*T) map[string]int) (columns []column[T]) {
+func stateColumns[T any](states func(*T) map[string]int) (columns []terminal.Column[T]) {
 	for _, s := range allStates {
 		colour := ""
 		if s == inspect.StateNacked || s == inspect.StateStale {
 			colour = stateColours[s]
 		}
-		columns = append(columns, column[T]{s, func(row *T) cell { return alarming(states(row)[s], colour) }})
+		columns = append(columns, terminal.ColumnOf(s, func(row *T) terminal.Cell { return terminal.Alarming(states(row)[s], colour) }))
 	}
 	return columns
 }
@@ -129,7 +130,7 @@ func keyProblem(k *keystatus.Key, now time.Time) string {
 		switch {
 		case u == nil:
 		case u.SilentSince != nil:
-			says = append(says, fmt.Sprintf("the origin has not answered node %q for %s", k.Node, age(now.Sub(*u.SilentSince))))
+			says = append(says, fmt.Sprintf("the origin has not answered node %q for %s", k.Node, terminal.Age(now.Sub(*u.SilentSince))))
 		case u.Arriving > 0:
 			says = append(says, u.Arrived())
 		case !u.Connected && k.Refused == "":
@@ -137,7 +138,7 @@ func keyProblem(k *keystatus.Key, now time.Time) string {
 		}
 	}
 	add := func(what fmt.Stringer, since time.Time) {
-		says = append(says, fmt.Sprintf("%s (for %s)", what, age(now.Sub(since))))
+		says = append(says, fmt.Sprintf("%s (for %s)", what, terminal.Age(now.Sub(since))))
 	}
 	for i := range k.Suspended {
 		add(&k.Suspended[i], k.Suspended[i].Since)
@@ -154,7 +155,7 @@ func keyProblem(k *keystatus.Key, now time.Time) string {
 		says = append(says, "last known good")
 	}
 	if k.IdleSince != nil {
-		says = append(says, "no clients for "+age(now.Sub(*k.IdleSince)))
+		says = append(says, "no clients for "+terminal.Age(now.Sub(*k.IdleSince)))
 	}
-	return onOneLine(strings.Join(says, "; "))
+	return terminal.OneLine(strings.Join(says, "; "))
 }

@@ -11,64 +11,20 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"xdsrelay/internal/terminal"
 )
-
-// column is a column of a table: its head, and the cell of a row.
-type column[T any] struct {
-	head string
-	cell func(row *T) cell
-}
-
-// textColumn makes a column without colours. An empty text is shown as "-".
-func textColumn[T any](head string, of func(row *T) string) column[T] {
-	return column[T]{head, func(row *T) cell { return cell{text: orNone(of(row))} }}
-}
-
-// problem is the cell of a problem; empty: there is none.
-func problem(text string) cell {
-	if text == "" {
-		return cell{text: "-"}
-	}
-	return cell{text, yellow}
-}
-
-// printTable writes rows as a table. A terminal shows it cut, unless with -o wide.
-func printTable[T any](w io.Writer, f *tableFlags, columns []column[T], rows []T) {
-	var lines [][]cell
-	if !f.noHeaders {
-		head := make([]cell, len(columns))
-		for i := range columns {
-			head[i].text = columns[i].head
-		}
-		lines = append(lines, head)
-	}
-	for i := range rows {
-		line := make([]cell, len(columns))
-		for j := range columns {
-			line[j] = columns[j].cell(&rows[i])
-		}
-		lines = append(lines, line)
-	}
-	t := tintOf(w)
-	if last := columns[len(columns)-1].head; last == "MESSAGE" || last == "PROBLEM" {
-		t.message = last
-	}
-	if f.wide() {
-		t.width = 0
-	}
-	t.table(w, lines)
-}
 
 // tableFlags say how a command prints a list.
 type tableFlags struct {
-	format    *string
-	noHeaders bool // for scripts, which read the rows alone
-	watch     bool // --watch
+	terminal.Layout
+	watch bool // --watch
 }
 
 func addTableFlags(cmd *cobra.Command) *tableFlags {
-	f := &tableFlags{format: addOutputFlag(cmd, formatTable, formatWide, formatJSON, formatYAML)}
-	cmd.Flags().BoolVar(&f.noHeaders, "no-headers", false, "print only the rows of the table")
+	f := new(tableFlags)
+	addOutputFlagTo(cmd, &f.Format, terminal.FormatTable, terminal.FormatWide, terminal.FormatJSON, terminal.FormatYAML)
+	cmd.Flags().BoolVar(&f.NoHeaders, "no-headers", false, "print only the rows of the table")
 	return f
 }
 
@@ -81,16 +37,16 @@ func (f *tableFlags) addWatchFlag(cmd *cobra.Command) {
 func (f *tableFlags) run(cmd *cobra.Command, print func(ctx context.Context, table, rest, problems io.Writer) error) error {
 	ctx, out, errs := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 	switch {
-	case !f.watch && f.noHeaders:
+	case !f.watch && f.NoHeaders:
 		return print(ctx, out, out, errs)
 	case !f.watch:
 		return print(ctx, out, out, out)
-	case f.isData():
-		return usageErrorf("--watch: prints tables only, so it cannot be used with -o %s", *f.format)
+	case f.IsData():
+		return usageErrorf("--watch: prints tables only, so it cannot be used with -o %s", f.Format)
 	}
 	ctx, _, stop := signals(ctx, slog.New(slog.DiscardHandler))
 	defer stop()
-	return watch(ctx, out, errs, func(table, rest, problems io.Writer) error { return print(ctx, table, rest, problems) })
+	return terminal.Watch(ctx, out, errs, func(table, rest, problems io.Writer) error { return print(ctx, table, rest, problems) })
 }
 
 // cutHelp is for the help of commands with a table.
@@ -99,16 +55,13 @@ const cutHelp = `
 On a terminal, columns are cut to its width, and some are left out if they do not fit,
 but no column with a NACKED or STALE. "…" marks both. -o wide shows all columns whole.`
 
-func (f *tableFlags) wide() bool   { return *f.format == formatWide }
-func (f *tableFlags) isData() bool { return *f.format == formatJSON || *f.format == formatYAML }
-
 // list is a list of the admin API, as a command prints it.
 type list[T any] struct {
 	path    string
 	byKey   bool   // the command has --key
 	empty   string // printed if the list is empty
-	columns func(now time.Time) []column[T]
-	wide    []column[T] // further columns with -o wide
+	columns func(now time.Time) []terminal.Column[T]
+	wide    []terminal.Column[T] // further columns with -o wide
 	// wideQuery is a parameter of the request with -o wide, JSON and YAML; empty: none.
 	wideQuery string
 	// diffs prints the rows with their differences; nil: the command has no --diff.
@@ -134,7 +87,7 @@ func newListCmd[T any](cmd *cobra.Command, l list[T]) *cobra.Command {
 		cmd.Flags().BoolVar(diff, "diff", false, "show the rejected resources")
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if *diff && shown.noHeaders {
+		if *diff && shown.NoHeaders {
 			return usageErrorf("--diff: cannot be used with --no-headers, because it prints no table")
 		}
 		c, err := flags.client()
@@ -146,7 +99,7 @@ func newListCmd[T any](cmd *cobra.Command, l list[T]) *cobra.Command {
 		if l.byKey && cmd.Flags().Changed("key") {
 			q.Set("key", *key)
 		}
-		if l.wideQuery != "" && (shown.wide() || shown.isData()) {
+		if l.wideQuery != "" && (shown.Wide() || shown.IsData()) {
 			q.Set(l.wideQuery, "true")
 		}
 		if *diff {
@@ -169,8 +122,8 @@ func (l *list[T]) print(ctx context.Context, c *adminClient, q url.Values, shown
 	if l.complete != nil {
 		items, partly = l.complete(ctx, c, items)
 	}
-	if shown.isData() {
-		return errors.Join(printData(out, *shown.format, envelope{items}), partly)
+	if shown.IsData() {
+		return errors.Join(terminal.PrintData(out, shown.Format, envelope{items}), partly)
 	}
 	rows, err := decode[T](c, items)
 	switch {
@@ -180,11 +133,11 @@ func (l *list[T]) print(ctx context.Context, c *adminClient, q url.Values, shown
 		l.diffs(out, rows, time.Now())
 	case len(rows) > 0:
 		columns := l.columns(time.Now())
-		if shown.wide() {
+		if shown.Wide() {
 			columns = append(columns, l.wide...)
 		}
-		printTable(out, shown, columns, rows)
-	case !shown.noHeaders:
+		terminal.PrintTable(out, shown.Layout, columns, rows)
+	case !shown.NoHeaders:
 		fmt.Fprintln(out, l.empty)
 	}
 	if shown.watch && partly != nil { // an error would end the watch

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -107,60 +105,9 @@ func TestOrigins(t *testing.T) {
 		{sources.Origin{Reached: &then, Connections: 1, Streams: 9, Silent: 2, SilentSince: &then}, "connected, 2 silent -"},
 	} {
 		columns := originColumns(now)
-		if got := columns[1].cell(&c.origin).text + " " + columns[len(columns)-1].cell(&c.origin).text; got != c.want {
+		if got := columns[1].Cell(&c.origin).Text + " " + columns[len(columns)-1].Cell(&c.origin).Text; got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
-	}
-}
-
-// On a terminal, the widest columns are cut. A column keeps at least minColumn characters. If that is
-// not enough, columns without a problem are left out. Messages have lines of their own.
-func TestTablesFitTheTerminal(t *testing.T) {
-	for _, c := range []struct{ widths, want []int }{
-		{[]int{5, 5, 5}, []int{5, 5, 5}},
-		{[]int{5, 60, 5}, []int{5, 26, 5}},
-		{[]int{30, 60, 5}, []int{15, 16, 5}},
-		{[]int{12, 12, 12, 12, 9}, []int{10, 10, 10, 10, 9}},
-		{[]int{1 << 20}, []int{40}},
-	} {
-		got := slices.Clone(c.widths)
-		if fit(got, 40); !slices.Equal(got, c.want) {
-			t.Errorf("%v: %v, want %v", c.widths, got, c.want)
-		}
-	}
-	table := func(t tint, rows ...[]cell) string {
-		var out bytes.Buffer
-		t.table(&out, rows)
-		return out.String()
-	}
-	nack, synced := cell{"NACKED v2 1m30s", red}, cell{"SYNCED v2", green}
-	status := [][]cell{cells("NODE", "KEY", "VARIANT", "CDS", "EDS"), {{text: "web-0"}, {text: "edge"}, {text: "delta"}, nack, synced}}
-	for _, c := range []struct {
-		width int
-		want  string
-	}{
-		{48, "NODE   KEY   VARIANT  CDS              EDS\nweb-0  edge  delta    NACKED v2 1m30s  SYNCED v2\n"},
-		{40, "NODE   KEY   …  CDS            EDS\nweb-0  edge  …  NACKED v2 1m…  SYNCED v2\n"},
-		{30, "NODE   KEY   …  CDS\nweb-0  edge  …  NACKED v2 1m3…\n"},
-		{20, "NODE   …  CDS\nweb-0  …  NACKED v2…\n"},
-		{5, "NODE   …  CDS\nweb-0  …  NACKED v2…\n"},
-	} {
-		rows := make([][]cell, len(status))
-		for i := range status {
-			rows[i] = slices.Clone(status[i])
-		}
-		if got := table(tint{width: c.width}, rows...); got != c.want {
-			t.Errorf("in %d columns:\n%s\nwant:\n%s", c.width, got, c.want)
-		}
-	}
-	nacks := func(width int) string {
-		return table(tint{width: width, message: "MESSAGE"}, cells("NODE", "LAST", "MESSAGE"), []cell{{text: "edge-0"}, {text: "1m30s"}, {"the client says näh", red}}, cells("edge-1", "3s", "-"))
-	}
-	if got := nacks(34); got != "NODE    LAST   MESSAGE\nedge-0  1m30s  the client says näh\nedge-1  3s     -\n" {
-		t.Errorf("%s", got)
-	}
-	if got := nacks(33); got != "NODE    LAST\nedge-0  1m30s\n  the client says näh\nedge-1  3s\n" {
-		t.Errorf("%s", got)
 	}
 }
 

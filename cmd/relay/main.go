@@ -15,6 +15,7 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/spelling"
+	"xdsrelay/internal/terminal"
 )
 
 func main() {
@@ -24,29 +25,13 @@ func main() {
 
 // run runs the program with its arguments and returns the exit code.
 func run(args []string, stdout, stderr io.Writer) int {
-	out := &checkedOutput{Writer: stdout}
+	out := &terminal.Output{Writer: stdout}
 	code := execute(args, out, stderr)
-	if out.err != nil && code == 0 {
-		fmt.Fprintln(stderr, "relay: output:", out.err)
+	if out.Err != nil && code == 0 {
+		fmt.Fprintln(stderr, "relay: output:", out.Err)
 		return 1
 	}
 	return code
-}
-
-// checkedOutput keeps the first error of a writer, so that commands need not look at the errors of
-// fmt.Fprint. It is not safe for concurrent use.
-type checkedOutput struct {
-	io.Writer
-	err error
-}
-
-// Write implements io.Writer.
-func (o *checkedOutput) Write(b []byte) (int, error) {
-	n, err := o.Writer.Write(b)
-	if o.err == nil {
-		o.err = err
-	}
-	return n, err
 }
 
 func execute(args []string, stdout, stderr io.Writer) int {

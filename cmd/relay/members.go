@@ -10,6 +10,7 @@ import (
 
 	"xdsrelay/internal/admin/sources"
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/terminal"
 )
 
 func newMembersCmd() *cobra.Command {
@@ -72,42 +73,44 @@ func withLoads(ctx context.Context, c *adminClient, items []json.RawMessage) ([]
 	return items, silent(answers)
 }
 
-func memberColumns(now time.Time) []column[sources.Member] {
-	count := func(head string, of func(l *sources.Load) int) column[sources.Member] {
-		return textColumn(head, func(m *sources.Member) string {
+func memberColumns(now time.Time) []terminal.Column[sources.Member] {
+	count := func(head string, of func(l *sources.Load) int) terminal.Column[sources.Member] {
+		return terminal.TextColumn(head, func(m *sources.Member) string {
 			if m.Load == nil {
 				return ""
 			}
 			return strconv.Itoa(of(m.Load))
 		})
 	}
-	return []column[sources.Member]{
-		textColumn("MEMBER", func(m *sources.Member) string { return m.Name }),
-		{"STATE", func(m *sources.Member) cell { return memberState(m, now) }},
+	return []terminal.Column[sources.Member]{
+		terminal.TextColumn("MEMBER", func(m *sources.Member) string { return m.Name }),
+		terminal.ColumnOf("STATE", func(m *sources.Member) terminal.Cell { return memberState(m, now) }),
 		count("OWNED", func(l *sources.Load) int { return l.KeysOwned }),
 		count("FOLLOWED", func(l *sources.Load) int { return l.KeysFollowed }),
 		count("DIRECT", func(l *sources.Load) int { return l.KeysDirect }),
 		count("STREAMS", func(l *sources.Load) int { return l.Streams }),
-		textColumn("VERSION", func(m *sources.Member) string { return m.Version }),
-		textColumn("ADDRESS", func(m *sources.Member) string { return m.Address }),
-		textColumn("COMPAT", func(m *sources.Member) string { return m.Compat }),
-		{"PROBLEM", func(m *sources.Member) cell { return cell{orNone(onOneLine(m.Problem)), yellow} }},
+		terminal.TextColumn("VERSION", func(m *sources.Member) string { return m.Version }),
+		terminal.TextColumn("ADDRESS", func(m *sources.Member) string { return m.Address }),
+		terminal.TextColumn("COMPAT", func(m *sources.Member) string { return m.Compat }),
+		terminal.ColumnOf("PROBLEM", func(m *sources.Member) terminal.Cell {
+			return terminal.Coloured(terminal.OrNone(terminal.OneLine(m.Problem)), terminal.Yellow)
+		}),
 	}
 }
 
 // memberState is the state of a member, and for how long it has been alive, left or dead.
-func memberState(m *sources.Member, now time.Time) cell {
-	text, colour := m.State, yellow
+func memberState(m *sources.Member, now time.Time) terminal.Cell {
+	text, colour := m.State, terminal.Yellow
 	switch {
 	case m.State == string(telemetry.MemberDead):
-		colour = red
+		colour = terminal.Red
 	case m.State != string(telemetry.MemberAlive):
 	case m.Draining:
 		text = "draining"
 	case !m.Ready:
 		text = "not ready"
 	default:
-		text, colour = "ready", green
+		text, colour = "ready", terminal.Green
 	}
-	return cell{text + " " + age(now.Sub(m.Since)), colour}
+	return terminal.Coloured(text+" "+terminal.Age(now.Sub(m.Since)), colour)
 }

@@ -151,7 +151,7 @@ func TestMemberState(t *testing.T) {
 		{sources.Member{State: "dead", Ready: true}, "dead 1m00s"},
 	} {
 		c.member.Since = now.Add(-time.Minute)
-		if got := memberState(&c.member, now).text; got != c.want {
+		if got := memberState(&c.member, now).Text; got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xdsrelay/internal/admin"
+	"xdsrelay/internal/terminal"
 )
 
 func newNacksCmd() *cobra.Command {
@@ -41,36 +42,28 @@ func lastNode(n *admin.Nack) string {
 	return n.Clients[0].Node
 }
 
-func nackColumns(now time.Time) []column[admin.Nack] {
-	return []column[admin.Nack]{
-		textColumn("KEY", func(n *admin.Nack) string { return n.Key }),
-		textColumn("TYPE", func(n *admin.Nack) string { return shortType(n.Type) }),
-		textColumn("VERSION", func(n *admin.Nack) string { return shortVersion(n.Version) }),
-		textColumn("NACKS", func(n *admin.Nack) string { return strconv.FormatUint(n.Count, 10) }),
-		textColumn("CLIENTS", func(n *admin.Nack) string {
+func nackColumns(now time.Time) []terminal.Column[admin.Nack] {
+	return []terminal.Column[admin.Nack]{
+		terminal.TextColumn("KEY", func(n *admin.Nack) string { return n.Key }),
+		terminal.TextColumn("TYPE", func(n *admin.Nack) string { return terminal.ShortType(n.Type) }),
+		terminal.TextColumn("VERSION", func(n *admin.Nack) string { return terminal.ShortVersion(n.Version) }),
+		terminal.TextColumn("NACKS", func(n *admin.Nack) string { return strconv.FormatUint(n.Count, 10) }),
+		terminal.TextColumn("CLIENTS", func(n *admin.Nack) string {
 			if n.ClientsAtLeast {
 				return strconv.Itoa(n.ClientsTotal) + "+"
 			}
 			return strconv.Itoa(n.ClientsTotal)
 		}),
-		{"STILL", func(n *admin.Nack) cell { return alarming(n.StillNacking, red) }},
-		textColumn("LAST", func(n *admin.Nack) string { return age(now.Sub(n.Last)) }),
-		textColumn("NODE", lastNode),
-		textColumn("MESSAGE", func(n *admin.Nack) string { return onOneLine(n.Message) }),
+		terminal.ColumnOf("STILL", func(n *admin.Nack) terminal.Cell { return terminal.Alarming(n.StillNacking, terminal.Red) }),
+		terminal.TextColumn("LAST", func(n *admin.Nack) string { return terminal.Age(now.Sub(n.Last)) }),
+		terminal.TextColumn("NODE", lastNode),
+		terminal.TextColumn("MESSAGE", func(n *admin.Nack) string { return terminal.OneLine(n.Message) }),
 	}
-}
-
-// alarming is a number that has a colour unless it is 0.
-func alarming(n int, colour string) cell {
-	if n == 0 {
-		colour = ""
-	}
-	return cell{strconv.Itoa(n), colour}
 }
 
 // printNackDiffs prints each row with its rejected resources.
 func printNackDiffs(w io.Writer, nacks []admin.Nack, now time.Time) {
-	t := tintOf(w)
+	t := terminal.StyleOf(w)
 	for i := range nacks {
 		n := &nacks[i]
 		if i > 0 {
@@ -81,11 +74,11 @@ func printNackDiffs(w io.Writer, nacks []admin.Nack, now time.Time) {
 			more = "more than "
 		}
 		if n.StillNacking > 0 {
-			still = "now rejected by " + counted(n.StillNacking, "client")
+			still = "now rejected by " + terminal.Counted(n.StillNacking, "client")
 		}
-		fmt.Fprintf(w, "%s under %s: version %s: %s by %s%s, the last %s ago by %s; %s\n", shortType(n.Type), plain(orNone(n.Key)), plain(orNone(n.Version)),
-			counted(int(n.Count), "NACK"), more, counted(n.ClientsTotal, "client"), age(now.Sub(n.Last)), plain(orNone(lastNode(n))), still)
-		fmt.Fprintf(w, "%s\n", t.as(red, onOneLine(n.Message)))
+		fmt.Fprintf(w, "%s under %s: version %s: %s by %s%s, the last %s ago by %s; %s\n", terminal.ShortType(n.Type), terminal.Visible(terminal.OrNone(n.Key)), terminal.Visible(terminal.OrNone(n.Version)),
+			terminal.Counted(int(n.Count), "NACK"), more, terminal.Counted(n.ClientsTotal, "client"), terminal.Age(now.Sub(n.Last)), terminal.Visible(terminal.OrNone(lastNode(n))), still)
+		fmt.Fprintf(w, "%s\n", t.Colour(terminal.Red, terminal.OneLine(n.Message)))
 		if n.Rejected == nil { // an older relay
 			continue
 		}

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,16 +10,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/spf13/cobra"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"xdsrelay/config"
 	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/terminal"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
 )
@@ -314,43 +313,6 @@ func TestDiffOfAnUnansweredResponse(t *testing.T) {
 	}
 }
 
-// Columns are aligned by the width of characters on a terminal, and texts are cut by it.
-func TestTableCountsColumnsOfTheTerminal(t *testing.T) {
-	table := func(width int, first, last string) string {
-		var out bytes.Buffer
-		(tint{width: width}).table(&out, [][]cell{cells(first, last), cells("a", "b")})
-		return out.String()
-	}
-	for _, test := range []struct {
-		width             int
-		first, last, want string
-	}{
-		{0, "边缘", "x", "边缘  x\na     b\n"},
-		{0, "🚀", "x", "🚀  x\na   b\n"},
-		{0, "e\u0301", "x", "e\u0301  x\na  b\n"},
-		{0, "  ", "x", "\"  \"  x\na     b\n"},
-		{24, "边缘边缘边缘边缘", "x", "边缘边缘边缘边缘  x\na                 b\n"},
-		{15, "边缘边缘边缘边缘", "y", "边缘边缘边…   y\na             b\n"},
-		{15, "a", "边缘边缘边缘边缘", "a  边缘边缘边…\na  b\n"},
-	} {
-		if got := table(test.width, test.first, test.last); got != test.want {
-			t.Errorf("%q, %q in %d columns:\n%s\nwant:\n%s", test.first, test.last, test.width, got, test.want)
-		}
-	}
-}
-
-// A terminal has colours.
-func TestColours(t *testing.T) {
-	var out bytes.Buffer
-	(tint{on: true}).table(&out, [][]cell{{{text: "A"}, {text: "B"}}, {{text: "long", colour: green}, {text: "x\x1b[31m\u202e\u2028\u200b"}}})
-	if got := out.String(); got != "A     B\n\x1b[32mlong\x1b[0m  x\\x1b[31m\\u202e\\u2028\\u200b\n" {
-		t.Errorf("%q", got)
-	}
-	if tintOf(&out).on || isTerminal(&out) {
-		t.Error("a buffer is taken for a terminal")
-	}
-}
-
 // statusRows puts different types of a node into one row, or each stream into one.
 func TestStatusRows(t *testing.T) {
 	typ := func(url xds.TypeURL) inspect.TypeStatus {
@@ -382,8 +344,7 @@ func TestWideStatus(t *testing.T) {
 		{Stream: 13, Node: "b", Variant: "sotw", UserAgent: "gRPC\nGo", Peer: "10.0.0.2:5", Since: now, Types: types},
 		{Stream: 14, Peer: "10.0.0.3:5", Variant: "sotw", Since: now},
 	}, "", true)
-	format := formatWide
-	printTable(&out, &tableFlags{format: &format}, table.columns(now), table.rows)
+	terminal.PrintTable(&out, terminal.Layout{Format: terminal.FormatWide}, table.columns(now), table.rows)
 	want := `NODE  KEY  VARIANT  CDS       USER AGENT    STREAM  PEER        CONNECTED
 -     -    sotw     -         -             14      10.0.0.3:5  0s
 a     k    delta    SYNCED 7  envoy 1.40.0  12      10.0.0.1:5  1m30s
@@ -492,13 +453,5 @@ func TestTokenOfTheConfiguration(t *testing.T) {
 				t.Errorf("%v: %d %s%s, want %s", c.args, code, out, said, want)
 			}
 		}
-	}
-}
-
-// YAML keeps the order of the fields.
-func TestPrintData(t *testing.T) {
-	var out bytes.Buffer
-	if err := printData(&out, formatYAML, json.RawMessage(`{"z": 1, "a": "on"}`)); err != nil || out.String() != "z: 1\na: \"on\"\n" {
-		t.Errorf("%v %q", err, out.String())
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xdsrelay/internal/admin/sources"
+	"xdsrelay/internal/terminal"
 )
 
 func newOriginsCmd() *cobra.Command {
@@ -31,16 +32,16 @@ func newOriginsCmd() *cobra.Command {
 	}, list[sources.Origin]{path: "/origins", empty: "no origins", columns: originColumns})
 }
 
-func originColumns(now time.Time) []column[sources.Origin] {
-	return []column[sources.Origin]{
-		textColumn("ORIGIN", func(o *sources.Origin) string { return o.Name }),
-		{"STATE", func(o *sources.Origin) cell { return originState(o, now) }},
-		textColumn("STREAMS", func(o *sources.Origin) string { return strconv.Itoa(o.Streams) }),
-		{"SILENT", func(o *sources.Origin) cell { return alarming(o.Silent, yellow) }},
-		textColumn("CONNECTIONS", func(o *sources.Origin) string { return strconv.Itoa(o.Connections) }),
-		textColumn("RECONNECTS", func(o *sources.Origin) string { return strconv.FormatUint(o.Reconnects, 10) }),
-		textColumn("ADDRESS", func(o *sources.Origin) string { return o.Address }),
-		{"PROBLEM", func(o *sources.Origin) cell { return problem(originProblem(o)) }},
+func originColumns(now time.Time) []terminal.Column[sources.Origin] {
+	return []terminal.Column[sources.Origin]{
+		terminal.TextColumn("ORIGIN", func(o *sources.Origin) string { return o.Name }),
+		terminal.ColumnOf("STATE", func(o *sources.Origin) terminal.Cell { return originState(o, now) }),
+		terminal.TextColumn("STREAMS", func(o *sources.Origin) string { return strconv.Itoa(o.Streams) }),
+		terminal.ColumnOf("SILENT", func(o *sources.Origin) terminal.Cell { return terminal.Alarming(o.Silent, terminal.Yellow) }),
+		terminal.TextColumn("CONNECTIONS", func(o *sources.Origin) string { return strconv.Itoa(o.Connections) }),
+		terminal.TextColumn("RECONNECTS", func(o *sources.Origin) string { return strconv.FormatUint(o.Reconnects, 10) }),
+		terminal.TextColumn("ADDRESS", func(o *sources.Origin) string { return o.Address }),
+		terminal.ColumnOf("PROBLEM", func(o *sources.Origin) terminal.Cell { return terminal.Problem(originProblem(o)) }),
 	}
 }
 
@@ -51,32 +52,32 @@ func originProblem(o *sources.Origin) string {
 		says = append(says, o.LastError)
 	}
 	for _, r := range o.Rejected {
-		says = append(says, fmt.Sprintf("the relay rejects %s of %s: %s", r.Type, counted(r.Keys, "key"), r.Error))
+		says = append(says, fmt.Sprintf("the relay rejects %s of %s: %s", r.Type, terminal.Counted(r.Keys, "key"), r.Error))
 	}
-	return onOneLine(strings.Join(append(says, o.Faults...), "; "))
+	return terminal.OneLine(strings.Join(append(says, o.Faults...), "; "))
 }
 
 // originState is the state of an origin, with its age if it should not last.
-func originState(o *sources.Origin, now time.Time) cell {
-	since := func(state string, t *time.Time, colour string) cell {
+func originState(o *sources.Origin, now time.Time) terminal.Cell {
+	since := func(state string, t *time.Time, colour string) terminal.Cell {
 		if t != nil {
-			state += " " + age(now.Sub(*t))
+			state += " " + terminal.Age(now.Sub(*t))
 		}
-		return cell{state, colour}
+		return terminal.Coloured(state, colour)
 	}
 	switch {
 	case o.Away && o.Reached == nil:
-		return since("never reached", o.AwaySince, red)
+		return since("never reached", o.AwaySince, terminal.Red)
 	case o.Away:
-		return since("away", o.AwaySince, red)
+		return since("away", o.AwaySince, terminal.Red)
 	case o.Silent > 0 && o.Silent < o.Streams:
-		return cell{fmt.Sprintf("connected, %d silent", o.Silent), yellow}
+		return terminal.Coloured(fmt.Sprintf("connected, %d silent", o.Silent), terminal.Yellow)
 	case o.Silent > 0:
-		return since("silent", o.SilentSince, yellow)
+		return since("silent", o.SilentSince, terminal.Yellow)
 	case o.Connections == 0 && o.Reached == nil:
-		return cell{"connecting", yellow}
+		return terminal.Coloured("connecting", terminal.Yellow)
 	case o.Connections == 0:
-		return cell{"not connected", yellow}
+		return terminal.Coloured("not connected", terminal.Yellow)
 	}
-	return cell{"connected", green}
+	return terminal.Coloured("connected", terminal.Green)
 }

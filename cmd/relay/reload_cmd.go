@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xdsrelay/internal/admin"
+	"xdsrelay/internal/terminal"
 )
 
 func newReloadCmd() *cobra.Command {
@@ -34,7 +35,7 @@ Run "relay explain --diff" first to see which clients get another key.`,
   relay reload --force --admin 127.0.0.1:19000`,
 		Args: noArgs,
 	}
-	format := addOutputFlag(cmd, formatText, formatJSON, formatYAML)
+	format := addOutputFlag(cmd, terminal.FormatText, terminal.FormatJSON, terminal.FormatYAML)
 	flags = addRunningFlags(cmd)
 	cmd.Flags().BoolVar(&force, "force", false, "apply rules that change the key of more clients than aggregation.max_rekeyed")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -47,7 +48,7 @@ Run "relay explain --diff" first to see which clients get another key.`,
 		if err := c.post(cmd.Context(), fmt.Sprintf("/reload?force=%t", force), nil, &out); err != nil {
 			return err
 		}
-		err = printAs(cmd.OutOrStdout(), *format, &out, func(w io.Writer) {
+		err = terminal.Print(cmd.OutOrStdout(), *format, &out, func(w io.Writer) {
 			printReload(w, cmd.ErrOrStderr(), &out)
 			if out.Result != admin.ReloadRejected {
 				printMoving(cmd.Context(), w, c)
@@ -91,18 +92,18 @@ func printReload(w, errs io.Writer, r *admin.Reload) {
 	switch {
 	case r.Result == admin.ReloadRejected:
 		for _, f := range r.Faults {
-			fmt.Fprintln(errs, plain(f))
+			fmt.Fprintln(errs, terminal.Visible(f))
 		}
 		fmt.Fprintln(errs, "the relay rejects the configuration; the previous one stays in force")
 		return
 	case r.Result == admin.ReloadUnchanged:
 		fmt.Fprintln(w, "the configuration has not changed")
 	case len(r.Changed) > 0:
-		fmt.Fprintln(w, "reloaded:", plain(strings.Join(r.Changed, " ")))
+		fmt.Fprintln(w, "reloaded:", terminal.Visible(strings.Join(r.Changed, " ")))
 	default:
 		fmt.Fprintln(w, "reloaded; no value changed that applies without a restart")
 	}
 	if len(r.NeedsRestart) > 0 {
-		fmt.Fprintln(w, "these values need a restart:", plain(strings.Join(r.NeedsRestart, " ")))
+		fmt.Fprintln(w, "these values need a restart:", terminal.Visible(strings.Join(r.NeedsRestart, " ")))
 	}
 }

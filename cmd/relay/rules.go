@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xdsrelay/internal/admin/rulestatus"
+	"xdsrelay/internal/terminal"
 )
 
 func newRulesCmd() *cobra.Command {
@@ -45,8 +46,8 @@ misspelt: has() is then false for all clients.`,
 		if err := c.get(cmd.Context(), "/rules", nil, &answer); err != nil {
 			return err
 		}
-		if shown.isData() {
-			return printData(cmd.OutOrStdout(), *shown.format, answer)
+		if shown.IsData() {
+			return terminal.PrintData(cmd.OutOrStdout(), shown.Format, answer)
 		}
 		var r rulestatus.Report
 		if err := json.Unmarshal(answer, &r); err != nil {
@@ -59,46 +60,48 @@ misspelt: has() is then false for all clients.`,
 }
 
 func printRules(cmd *cobra.Command, shown *tableFlags, r *rulestatus.Report) {
-	columns := []column[rulestatus.Rule]{
-		textColumn("RULE", func(x *rulestatus.Rule) string { return x.Rule }),
-		textColumn("PLACE", func(x *rulestatus.Rule) string {
+	columns := []terminal.Column[rulestatus.Rule]{
+		terminal.TextColumn("RULE", func(x *rulestatus.Rule) string { return x.Rule }),
+		terminal.TextColumn("PLACE", func(x *rulestatus.Rule) string {
 			if x.Place.Line == 0 {
 				return x.Place.File
 			}
 			return fmt.Sprintf("%s:%d", x.Place.File, x.Place.Line)
 		}),
-		textColumn("CLIENTS", func(x *rulestatus.Rule) string { return strconv.Itoa(x.Clients) }),
-		textColumn("KEYS", func(x *rulestatus.Rule) string { return strconv.Itoa(x.Keys) }),
-		{"FAILED", func(x *rulestatus.Rule) cell { return alarming(int(x.Errors+x.KeyErrors), yellow) }},
-		textColumn("MATCH", func(x *rulestatus.Rule) string { return matchText(x.Match, x.Types) }),
+		terminal.TextColumn("CLIENTS", func(x *rulestatus.Rule) string { return strconv.Itoa(x.Clients) }),
+		terminal.TextColumn("KEYS", func(x *rulestatus.Rule) string { return strconv.Itoa(x.Keys) }),
+		terminal.ColumnOf("FAILED", func(x *rulestatus.Rule) terminal.Cell {
+			return terminal.Alarming(int(x.Errors+x.KeyErrors), terminal.Yellow)
+		}),
+		terminal.TextColumn("MATCH", func(x *rulestatus.Rule) string { return matchText(x.Match, x.Types) }),
 	}
-	if shown.wide() {
-		columns = append(columns, textColumn("KEY", func(x *rulestatus.Rule) string { return onOneLine(strings.Join(x.Key, ", ")) }))
+	if shown.Wide() {
+		columns = append(columns, terminal.TextColumn("KEY", func(x *rulestatus.Rule) string { return terminal.OneLine(strings.Join(x.Key, ", ")) }))
 	}
 	out := cmd.OutOrStdout()
-	printTable(out, shown, columns, r.Items)
-	if shown.noHeaders {
+	terminal.PrintTable(out, shown.Layout, columns, r.Items)
+	if shown.NoHeaders {
 		return
 	}
-	t := tintOf(out)
+	t := terminal.StyleOf(out)
 	for _, x := range r.Items {
 		if f := x.Last; f != nil {
-			fmt.Fprintf(out, "%s %s failed for node %s, %s ago: %s\n", t.as(yellow, "!"), x.Rule, plain(f.Node), age(time.Since(f.At)), onOneLine(f.Error))
+			fmt.Fprintf(out, "%s %s failed for node %s, %s ago: %s\n", t.Colour(terminal.Yellow, "!"), x.Rule, terminal.Visible(f.Node), terminal.Age(time.Since(f.At)), terminal.OneLine(f.Error))
 		}
 	}
 	for _, n := range r.Notices {
-		fmt.Fprintf(out, "%s %s\n", t.as(yellow, "!"), plain(n))
+		fmt.Fprintf(out, "%s %s\n", t.Colour(terminal.Yellow, "!"), terminal.Visible(n))
 	}
 	if r.Partial {
-		fmt.Fprintf(out, "The relay examined only %s, because more would take too long.\n", counted(r.Examined, "client"))
+		fmt.Fprintf(out, "The relay examined only %s, because more would take too long.\n", terminal.Counted(r.Examined, "client"))
 	}
 }
 
 // matchText is the match of a rule on one line, with its types.
 func matchText(match string, types []string) string {
-	match = onOneLine(match)
+	match = terminal.OneLine(match)
 	if len(types) > 0 {
-		match += " for " + strings.Join(shortTypes(types), " ")
+		match += " for " + strings.Join(terminal.ShortTypes(types), " ")
 	}
 	return match
 }

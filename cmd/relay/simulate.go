@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"xdsrelay/internal/fleet"
+	"xdsrelay/internal/terminal"
 )
 
 func newSimulateCmd() *cobra.Command {
@@ -155,7 +156,7 @@ func (s *simulation) run(ctx context.Context) error {
 			s.print(f, time.Since(began))
 			continue
 		case err := <-ended: // no client can use the target
-			return fmt.Errorf("--relay: %s", firstLine(err))
+			return fmt.Errorf("--relay: %s", terminal.FirstLine(err))
 		case <-ctx.Done():
 		}
 		complete := s.print(f, time.Since(began))
@@ -199,7 +200,7 @@ func (s *simulation) print(f *fleet.Fleet, after time.Duration) (complete int) {
 	_, _ = fmt.Fprintf(s.out, "%6.1fs  %d of %d connected, %d complete, %d ACKs, %d NACKs, %d errors\n",
 		after.Seconds(), connected, len(f.Clients()), complete, sum.Acks, sum.Nacks, total)
 	if since > 0 {
-		_, _ = fmt.Fprintf(s.out, "         %s failed; the clients try again; the newest: %s\n", counted(since, "stream"), onOneLine(newest))
+		_, _ = fmt.Fprintf(s.out, "         %s failed; the clients try again; the newest: %s\n", terminal.Counted(since, "stream"), terminal.OneLine(newest))
 	}
 	return complete
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/terminal"
 	"xdsrelay/internal/xds"
 )
 
@@ -99,7 +100,7 @@ first three are shown. "relay status --summary -o json" has them all.
 			}
 		}
 		switch {
-		case st.summary && st.noHeaders:
+		case st.summary && st.NoHeaders:
 			return usageErrorf("--summary: cannot be used with --no-headers, because it prints several tables; for scripts use -o json")
 		case st.watch && check:
 			return usageErrorf("--check: cannot be used with --watch, which goes on until a signal")
@@ -155,8 +156,8 @@ func (s *statusRun) print(ctx context.Context, table, rest, to io.Writer) error 
 	switch {
 	case err != nil:
 		return err
-	case s.isData():
-		return printData(table, *s.format, envelope{items})
+	case s.IsData():
+		return terminal.PrintData(table, s.Format, envelope{items})
 	}
 	clients, err := decode[inspect.ClientStatus](s.relay, items)
 	if err != nil {
@@ -167,12 +168,12 @@ func (s *statusRun) print(ctx context.Context, table, rest, to io.Writer) error 
 		return err
 	}
 	now := time.Now()
-	t := newStatusTable(clients, xds.TypeURL(s.typ), s.wide())
+	t := newStatusTable(clients, xds.TypeURL(s.typ), s.Wide())
 	if len(t.rows) > 0 {
-		printTable(table, s.tableFlags, t.columns(now), t.rows)
+		terminal.PrintTable(table, s.Layout, t.columns(now), t.rows)
 	}
 	switch {
-	case s.noHeaders:
+	case s.NoHeaders:
 	case !none || of == 0:
 		if len(t.rows) > 0 {
 			fmt.Fprintln(rest)
@@ -180,11 +181,11 @@ func (s *statusRun) print(ctx context.Context, table, rest, to io.Writer) error 
 		t.printCounts(rest)
 		t.printNacks(rest)
 	case s.typ == "" && s.userAgent == "":
-		fmt.Fprintf(rest, "none of %s is %s\n", counted(of, "stream"), &s.states)
+		fmt.Fprintf(rest, "none of %s is %s\n", terminal.Counted(of, "stream"), &s.states)
 	default:
-		fmt.Fprintf(rest, "none of %s is selected\n", counted(of, "stream"))
+		fmt.Fprintf(rest, "none of %s is selected\n", terminal.Counted(of, "stream"))
 	}
-	if text := reloadingText(state.Configuration.Reloading); text != "" && !s.noHeaders {
+	if text := reloadingText(state.Configuration.Reloading); text != "" && !s.NoHeaders {
 		fmt.Fprintln(rest, text)
 	}
 	printProblems(to, state.Problems, now)
@@ -298,7 +299,7 @@ func (r *statusRow) badness() int {
 	return worst
 }
 
-var stateColours = map[string]string{inspect.StateSynced: green, inspect.StateStale: yellow, inspect.StateUnconfirmed: yellow, inspect.StateNotSent: faint, inspect.StateNacked: red}
+var stateColours = map[string]string{inspect.StateSynced: terminal.Green, inspect.StateStale: terminal.Yellow, inspect.StateUnconfirmed: terminal.Yellow, inspect.StateNotSent: terminal.Faint, inspect.StateNacked: terminal.Red}
 
 // statusTable is the table of clients. It knows how often each state occurs.
 type statusTable struct {
@@ -332,32 +333,32 @@ func orderOfTypes(a, b string) int {
 	return cmp.Or(cmp.Compare(x.Order, y.Order), cmp.Compare(a, b))
 }
 
-func (t *statusTable) columns(now time.Time) []column[*statusRow] {
-	out := []column[*statusRow]{
-		textColumn("NODE", func(r **statusRow) string { return (*r).client.Node }),
-		textColumn("KEY", func(r **statusRow) string { return (*r).key }),
-		textColumn("VARIANT", func(r **statusRow) string { return (*r).client.Variant }),
+func (t *statusTable) columns(now time.Time) []terminal.Column[*statusRow] {
+	out := []terminal.Column[*statusRow]{
+		terminal.TextColumn("NODE", func(r **statusRow) string { return (*r).client.Node }),
+		terminal.TextColumn("KEY", func(r **statusRow) string { return (*r).key }),
+		terminal.TextColumn("VARIANT", func(r **statusRow) string { return (*r).client.Variant }),
 	}
 	for _, url := range t.types {
-		out = append(out, column[*statusRow]{shortType(url), func(r **statusRow) cell {
+		out = append(out, terminal.ColumnOf(terminal.ShortType(url), func(r **statusRow) terminal.Cell {
 			s, has := (*r).types[url]
 			if !has {
-				return cell{text: "-", colour: faint}
+				return terminal.Cell{Text: "-", Colour: terminal.Faint}
 			}
-			return cell{statusText(&s, now), stateColours[s.State]}
-		}})
+			return terminal.Coloured(statusText(&s, now), stateColours[s.State])
+		}))
 	}
 	if t.members {
-		out = slices.Insert(out, 2, textColumn("MEMBER", func(r **statusRow) string { return (*r).client.Member }))
+		out = slices.Insert(out, 2, terminal.TextColumn("MEMBER", func(r **statusRow) string { return (*r).client.Member }))
 	}
 	if t.wide {
 		out = append(out,
-			textColumn("USER AGENT", func(r **statusRow) string {
+			terminal.TextColumn("USER AGENT", func(r **statusRow) string {
 				return strings.TrimSpace((*r).client.UserAgent + " " + (*r).client.UserAgentVersion)
 			}),
-			textColumn("STREAM", func(r **statusRow) string { return strconv.FormatUint((*r).client.Stream, 10) }),
-			textColumn("PEER", func(r **statusRow) string { return (*r).client.Peer }),
-			textColumn("CONNECTED", func(r **statusRow) string { return age(now.Sub((*r).client.Since)) }))
+			terminal.TextColumn("STREAM", func(r **statusRow) string { return strconv.FormatUint((*r).client.Stream, 10) }),
+			terminal.TextColumn("PEER", func(r **statusRow) string { return (*r).client.Peer }),
+			terminal.TextColumn("CONNECTED", func(r **statusRow) string { return terminal.Age(now.Sub((*r).client.Since)) }))
 	}
 	return out
 }
@@ -367,15 +368,15 @@ func (t *statusTable) printCounts(w io.Writer) {
 		fmt.Fprintln(w, "no clients")
 		return
 	}
-	fmt.Fprintf(w, "%s; types on them: %s\n", counted(t.streams, "stream"), statesText(tintOf(w), t.states))
+	fmt.Fprintf(w, "%s; types on them: %s\n", terminal.Counted(t.streams, "stream"), statesText(terminal.StyleOf(w), t.states))
 }
 
 // statesText has the number of each state that occurs.
-func statesText(t tint, states map[string]int) string {
+func statesText(t terminal.Style, states map[string]int) string {
 	var sum []string
 	for _, s := range allStates {
 		if states[s] > 0 {
-			sum = append(sum, fmt.Sprintf("%d %s", states[s], t.as(stateColours[s], s)))
+			sum = append(sum, fmt.Sprintf("%d %s", states[s], t.Colour(stateColours[s], s)))
 		}
 	}
 	return cmp.Or(strings.Join(sum, ", "), "none")
@@ -390,41 +391,14 @@ func statusText(s *inspect.TypeStatus, now time.Time) string {
 	case s.State == inspect.StateStale && s.PendingACKSince != nil:
 		version = s.Sent
 	}
-	text := strings.TrimSpace(s.State + " " + shortVersion(version))
+	text := strings.TrimSpace(s.State + " " + terminal.ShortVersion(version))
 	if s.State == inspect.StateStale || s.State == inspect.StateNacked {
-		text += " " + age(now.Sub(s.Since))
+		text += " " + terminal.Age(now.Sub(s.Since))
 	}
 	if s.Older {
 		text += " (older)"
 	}
 	return text
-}
-
-// shortVersion is enough of a version to tell it from others.
-func shortVersion(v string) string {
-	if len(v) == 32 && strings.Trim(v, "0123456789abcdef") == "" { // a hash that the relay made
-		return v[:8]
-	}
-	return cut(v)
-}
-
-// counted is a number with its noun, in the plural unless it is 1.
-func counted(n int, thing string) string {
-	if n != 1 {
-		thing += "s"
-	}
-	return fmt.Sprintf("%d %s", n, thing)
-}
-
-// age formats a duration for users.
-func age(d time.Duration) string {
-	switch d = max(d, 0); {
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < time.Hour:
-		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
-	}
-	return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
 }
 
 // maxNacksShown bounds the printed messages; relay nacks lists them all.
@@ -453,10 +427,10 @@ func (t *statusTable) printNacks(w io.Writer) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b rejection) int { return cmp.Compare(count[b], count[a]) })
-	colours := tintOf(w)
+	colours := terminal.StyleOf(w)
 	for i, of := range all {
 		if i == maxNacksShown {
-			fmt.Fprintf(w, "  and %s; relay nacks lists them all\n", counted(len(all)-i, "other message"))
+			fmt.Fprintf(w, "  and %s; relay nacks lists them all\n", terminal.Counted(len(all)-i, "other message"))
 			return
 		}
 		more := ""
@@ -466,6 +440,6 @@ func (t *statusTable) printNacks(w io.Writer) {
 				more = fmt.Sprintf(" (%d more like this, in %d versions)", n, v)
 			}
 		}
-		fmt.Fprintf(w, "%s %s rejects %s version %s: %s%s\n", colours.as(red, "!"), plain(orNone(first[of])), shortType(of.url), plain(shortVersion(versions[of][0])), onOneLine(of.message), more)
+		fmt.Fprintf(w, "%s %s rejects %s version %s: %s%s\n", colours.Colour(terminal.Red, "!"), terminal.Visible(terminal.OrNone(first[of])), terminal.ShortType(of.url), terminal.Visible(terminal.ShortVersion(versions[of][0])), terminal.OneLine(of.message), more)
 	}
 }

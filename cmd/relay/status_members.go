@@ -11,6 +11,7 @@ import (
 
 	"xdsrelay/internal/admin/overview"
 	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/terminal"
 	"xdsrelay/internal/xds"
 )
 
@@ -53,22 +54,22 @@ func (s *statusRun) printMembers(ctx context.Context, table, rest, to io.Writer)
 			all.clients, all.problems = append(all.clients, a.value.clients...), append(all.problems, a.value.problems...)
 		}
 	}
-	if s.isData() {
+	if s.IsData() {
 		items := make([]json.RawMessage, len(all.clients))
 		for i := range items {
 			if items[i], err = json.Marshal(&all.clients[i]); err != nil {
 				return err
 			}
 		}
-		return errors.Join(printData(table, *s.format, envelope{items}), silent(answers))
+		return errors.Join(terminal.PrintData(table, s.Format, envelope{items}), silent(answers))
 	}
 	now := time.Now()
-	t := newStatusTable(all.clients, xds.TypeURL(s.typ), s.wide())
+	t := newStatusTable(all.clients, xds.TypeURL(s.typ), s.Wide())
 	t.members = true
 	if len(t.rows) > 0 {
-		printTable(table, s.tableFlags, t.columns(now), t.rows)
+		terminal.PrintTable(table, s.Layout, t.columns(now), t.rows)
 	}
-	if !s.noHeaders {
+	if !s.NoHeaders {
 		if len(t.rows) > 0 {
 			fmt.Fprintln(rest)
 		}

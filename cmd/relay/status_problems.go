@@ -8,6 +8,7 @@ import (
 
 	"xdsrelay/internal/admin"
 	"xdsrelay/internal/admin/overview"
+	"xdsrelay/internal/terminal"
 )
 
 // relayState is what /server_info says of the relay itself.
@@ -33,9 +34,9 @@ func reloadingText(r *admin.Reloading) string {
 		return ""
 	case r.Ending > 0:
 		return fmt.Sprintf("the rules changed: %d of %s have to end, within %s (downstream.drain)",
-			r.Ending, counted(int(r.Clients), "client"), time.Duration(r.Over*float64(time.Second)))
+			r.Ending, terminal.Counted(int(r.Clients), "client"), time.Duration(r.Over*float64(time.Second)))
 	case r.Clients > 0:
-		return fmt.Sprintf("the rules changed: %d of %s are checked", r.Checked, counted(int(r.Clients), "client"))
+		return fmt.Sprintf("the rules changed: %d of %s are checked", r.Checked, terminal.Counted(int(r.Clients), "client"))
 	}
 	return fmt.Sprintf("a reload compares the keys of all clients: %d so far", r.Checked)
 }
@@ -57,31 +58,31 @@ func printProblems(w io.Writer, problems []overview.Problem, now time.Time) {
 		}
 		alike[of] = append(alike[of], p)
 	}
-	t := tintOf(w)
+	t := terminal.StyleOf(w)
 	for _, of := range all {
-		colour := red
+		colour := terminal.Red
 		if of.severity == overview.Warning {
-			colour = yellow
+			colour = terminal.Yellow
 		}
 		for i, p := range alike[of] {
 			if i == maxAlike {
 				fmt.Fprintf(w, "  and %d more like this\n", len(alike[of])-i)
 				break
 			}
-			fmt.Fprintf(w, "%s %s\n", t.as(colour, "!"), problemLine(p, now))
+			fmt.Fprintf(w, "%s %s\n", t.Colour(colour, "!"), problemLine(p, now))
 		}
-		fmt.Fprintf(w, "  %s\n", plain(of.impact+" "+of.next))
+		fmt.Fprintf(w, "  %s\n", terminal.Visible(of.impact+" "+of.next))
 	}
 }
 
 // problemLine is the text of a problem, with how long it has lasted or when it occurred last.
 func problemLine(p *overview.Problem, now time.Time) string {
-	line := plain(p.Text)
+	line := terminal.Visible(p.Text)
 	switch {
 	case p.Since != nil:
-		line += " (for " + age(now.Sub(*p.Since)) + ")"
+		line += " (for " + terminal.Age(now.Sub(*p.Since)) + ")"
 	case p.Last != nil:
-		line += " (last " + age(now.Sub(*p.Last)) + " ago)"
+		line += " (last " + terminal.Age(now.Sub(*p.Last)) + " ago)"
 	}
 	return line
 }

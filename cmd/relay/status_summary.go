@@ -14,6 +14,7 @@ import (
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/admin/overview"
 	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/terminal"
 )
 
 // summary is the output of relay status --summary.
@@ -44,8 +45,8 @@ func (s *statusRun) printSummary(ctx context.Context, out, to io.Writer) error {
 	switch {
 	case err != nil:
 		return err
-	case s.isData():
-		return printData(out, *s.format, sum)
+	case s.IsData():
+		return terminal.PrintData(out, s.Format, sum)
 	}
 	states := map[string]int{}
 	for _, t := range sum.Types {
@@ -56,47 +57,47 @@ func (s *statusRun) printSummary(ctx context.Context, out, to io.Writer) error {
 	if sum.Clients == 0 {
 		fmt.Fprintln(out, "no clients")
 	} else {
-		fmt.Fprintf(out, "%s; types on them: %s\n", counted(sum.Clients, "client"), statesText(tintOf(out), states))
+		fmt.Fprintf(out, "%s; types on them: %s\n", terminal.Counted(sum.Clients, "client"), statesText(terminal.StyleOf(out), states))
 	}
 	keys := sum.Keys[:min(len(sum.Keys), maxKeysShown)]
 	for _, table := range []struct {
 		rows    []statesOf
-		columns []column[statesOf]
+		columns []terminal.Column[statesOf]
 	}{
-		{sum.Types, stateCounts("TYPE", func(x *statesOf) string { return shortType(x.Type) })},
+		{sum.Types, stateCounts("TYPE", func(x *statesOf) string { return terminal.ShortType(x.Type) })},
 		{keys, stateCounts("KEY", func(x *statesOf) string { return x.Key })},
 	} {
 		if len(table.rows) > 0 {
 			fmt.Fprintln(out)
-			printTable(out, s.tableFlags, table.columns, table.rows)
+			terminal.PrintTable(out, s.Layout, table.columns, table.rows)
 		}
 	}
 	if more := len(sum.Keys) - len(keys); more > 0 {
-		fmt.Fprintf(out, "and %s; relay keys lists them all\n", counted(more, "more key"))
+		fmt.Fprintf(out, "and %s; relay keys lists them all\n", terminal.Counted(more, "more key"))
 	}
 	if len(sum.UserAgents) > 0 {
 		fmt.Fprintln(out)
-		printTable(out, s.tableFlags, userAgentColumns, sum.UserAgents)
+		terminal.PrintTable(out, s.Layout, userAgentColumns, sum.UserAgents)
 	}
 	printProblems(to, sum.Problems, time.Now())
 	return nil
 }
 
-func stateCounts(head string, name func(*statesOf) string) []column[statesOf] {
-	return append([]column[statesOf]{
-		textColumn(head, name),
-		textColumn("CLIENTS", func(x *statesOf) string { return strconv.Itoa(x.Clients) }),
+func stateCounts(head string, name func(*statesOf) string) []terminal.Column[statesOf] {
+	return append([]terminal.Column[statesOf]{
+		terminal.TextColumn(head, name),
+		terminal.TextColumn("CLIENTS", func(x *statesOf) string { return strconv.Itoa(x.Clients) }),
 	}, stateColumns(func(x *statesOf) map[string]int { return x.States })...)
 }
 
-var userAgentColumns = []column[inspect.UserAgentCount]{
-	textColumn("USER AGENT", func(c *inspect.UserAgentCount) string {
+var userAgentColumns = []terminal.Column[inspect.UserAgentCount]{
+	terminal.TextColumn("USER AGENT", func(c *inspect.UserAgentCount) string {
 		if c.Other > 0 {
-			return counted(c.Other, "other")
+			return terminal.Counted(c.Other, "other")
 		}
 		return strings.TrimSpace(c.Name + " " + c.Version)
 	}),
-	textColumn("CLIENTS", func(c *inspect.UserAgentCount) string { return strconv.Itoa(c.Clients) }),
+	terminal.TextColumn("CLIENTS", func(c *inspect.UserAgentCount) string { return strconv.Itoa(c.Clients) }),
 }
 
 func (s *statusRun) summarize(ctx context.Context) (*summary, error) {

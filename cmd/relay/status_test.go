@@ -10,6 +10,7 @@ import (
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/subscriber"
+	"xdsrelay/internal/terminal"
 	"xdsrelay/internal/xds"
 )
 
@@ -56,8 +57,7 @@ func TestStatusTable(t *testing.T) {
 	} {
 		table := newStatusTable(clients, only, false)
 		var out bytes.Buffer
-		format := formatTable
-		printTable(&out, &tableFlags{format: &format, noHeaders: true}, table.columns(now), table.rows)
+		terminal.PrintTable(&out, terminal.Layout{NoHeaders: true}, table.columns(now), table.rows)
 		var got []string
 		for line := range strings.Lines(out.String()) {
 			got = append(got, strings.Fields(line)[0])
@@ -83,7 +83,7 @@ func TestSummaryOfKeys(t *testing.T) {
 	})
 	got := fmt.Sprint(sum.Types, sum.Keys)
 	for _, typ := range []xds.TypeURL{xds.ClusterType, xds.EndpointType} {
-		got = strings.ReplaceAll(got, string(typ), shortType(string(typ)))
+		got = strings.ReplaceAll(got, string(typ), terminal.ShortType(string(typ)))
 	}
 	if got != "[{CDS  4 map[NACKED:1 SYNCED:3]} {EDS  2 map[STALE:1 SYNCED:1]}] [{ c 1 map[NACKED:1]} { a 2 map[STALE:1 SYNCED:3]} { b 1 map[SYNCED:1]}]" {
 		t.Error(got)

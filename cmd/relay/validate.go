@@ -14,6 +14,7 @@ import (
 	"xdsrelay/internal/admin"
 	"xdsrelay/internal/fanout/tokens"
 	"xdsrelay/internal/store"
+	"xdsrelay/internal/terminal"
 	"xdsrelay/internal/upstream/filesource"
 )
 
@@ -40,13 +41,13 @@ In that case serve does not start.`,
 		Args:    noArgs,
 	}
 	file := addConfigFlags(cmd)
-	format := addOutputFlag(cmd, formatText, formatJSON, formatYAML)
+	format := addOutputFlag(cmd, terminal.FormatText, terminal.FormatJSON, terminal.FormatYAML)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		report, err := validate(cmd, *file)
 		if err != nil {
 			return err
 		}
-		err = printAs(cmd.OutOrStdout(), *format, report, report.print)
+		err = terminal.Print(cmd.OutOrStdout(), *format, report, report.print)
 		if err == nil && !report.Valid {
 			err = errReported
 		}

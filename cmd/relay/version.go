@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"xdsrelay/internal/terminal"
 )
 
 // version is set by the linker, as the Makefile and the Dockerfile do: -X main.version=v1.2.3.
@@ -21,10 +23,10 @@ func newVersionCmd() *cobra.Command {
 		Example: "  relay version\n  relay version -o json",
 		Args:    noArgs,
 	}
-	format := addOutputFlag(cmd, formatText, formatJSON, formatYAML)
+	format := addOutputFlag(cmd, terminal.FormatText, terminal.FormatJSON, terminal.FormatYAML)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		b := build()
-		return printAs(cmd.OutOrStdout(), *format, b, func(w io.Writer) { fmt.Fprintln(w, b) })
+		return terminal.Print(cmd.OutOrStdout(), *format, b, func(w io.Writer) { fmt.Fprintln(w, b) })
 	}
 	return cmd
 }

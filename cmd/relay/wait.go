@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xdsrelay/internal/admin/keystatus"
+	"xdsrelay/internal/terminal"
 )
 
 func newWaitCmd() *cobra.Command {
@@ -62,7 +63,7 @@ to come again.`,
   relay wait --key edge --type EDS --version v42 --admin 10.0.0.5:19000 --token-file token`,
 		Args: noArgs,
 	}
-	format := addOutputFlag(cmd, formatText, formatJSON, formatYAML)
+	format := addOutputFlag(cmd, terminal.FormatText, terminal.FormatJSON, terminal.FormatYAML)
 	flags = addRunningFlags(cmd)
 	f := cmd.Flags()
 	f.StringVarP(&w.key, "key", "k", "", "the key, as relay status shows it")
@@ -103,8 +104,8 @@ to come again.`,
 		}
 		defer c.close()
 		w.relay, w.out, w.errs, w.format = c, cmd.OutOrStdout(), cmd.ErrOrStderr(), *format
-		w.bar = *format == formatText && redrawn(w.out)
-		w.width = func() int { return terminalWidth(w.out) }
+		w.bar = *format == terminal.FormatText && terminal.Overwrites(w.out)
+		w.width = func() int { return terminal.Width(w.out) }
 		return w.wait(cmd.Context())
 	}
 	return cmd
@@ -307,23 +308,23 @@ func (w *waiter) possible() bool {
 // text describes the progress.
 func (w *waiter) text() string {
 	p := &w.last
-	by := shortVersion(plain(p.SupersededBy))
+	by := terminal.ShortVersion(terminal.Visible(p.SupersededBy))
 	var b strings.Builder
 	switch {
 	case !w.answered:
 		return "the relay has not answered yet"
 	case !p.InUse:
-		return plain(cmp.Or(w.note, fmt.Sprintf("key %s is not in use", w.key)))
+		return terminal.Visible(cmp.Or(w.note, fmt.Sprintf("key %s is not in use", w.key)))
 	case !p.Known && p.SupersededBy != "":
-		return fmt.Sprintf("superseded by %s before the wait began, and not seen since; %s", by, counted(p.Clients, "client"))
+		return fmt.Sprintf("superseded by %s before the wait began, and not seen since; %s", by, terminal.Counted(p.Clients, "client"))
 	case !p.Known:
 		newest := "the relay has no version"
 		if p.Newest != "" {
-			newest = "the newest is " + shortVersion(plain(cmp.Or(p.NewestOrigin, p.Newest)))
+			newest = "the newest is " + terminal.ShortVersion(terminal.Visible(cmp.Or(p.NewestOrigin, p.Newest)))
 		}
-		return fmt.Sprintf("the version has not arrived yet: %s; %s", newest, counted(p.Clients, "client"))
+		return fmt.Sprintf("the version has not arrived yet: %s; %s", newest, terminal.Counted(p.Clients, "client"))
 	}
-	fmt.Fprintf(&b, "%d of %s (%.1f %%)", p.Reached, counted(p.Clients, "client"), p.Percent)
+	fmt.Fprintf(&b, "%d of %s (%.1f %%)", p.Reached, terminal.Counted(p.Clients, "client"), p.Percent)
 	if p.SupersededBy != "" {
 		fmt.Fprintf(&b, ", superseded by %s, which also counts", by)
 	}
@@ -333,13 +334,13 @@ func (w *waiter) text() string {
 	if p.Pending > 0 {
 		fmt.Fprintf(&b, ", %d pending", p.Pending)
 		if l := p.Laggard; l != nil {
-			fmt.Fprintf(&b, " (%s has been %s for %s)", plain(l.Node), l.State, age(time.Since(l.Since)))
+			fmt.Fprintf(&b, " (%s has been %s for %s)", terminal.Visible(l.Node), l.State, terminal.Age(time.Since(l.Since)))
 		}
 	}
 	if p.Nacking > 0 {
 		fmt.Fprintf(&b, ", %d rejected it", p.Nacking)
 		if l := p.NackingClient; l != nil {
-			fmt.Fprintf(&b, " (%s)", plain(l.Node))
+			fmt.Fprintf(&b, " (%s)", terminal.Visible(l.Node))
 		}
 	}
 	if p.Clients < w.clients {
@@ -353,20 +354,20 @@ func (w *waiter) obstacle() string {
 	p := &w.last
 	switch {
 	case !w.unauthorizedSince.IsZero():
-		return "the relay rejects the token; trying again: " + firstLine(w.away)
+		return "the relay rejects the token; trying again: " + terminal.FirstLine(w.away)
 	case w.away != nil && w.all:
-		return "not all members answer; trying again: " + firstLine(w.away)
+		return "not all members answer; trying again: " + terminal.FirstLine(w.away)
 	case w.away != nil:
-		return "the relay does not answer; trying again: " + firstLine(w.away)
+		return "the relay does not answer; trying again: " + terminal.FirstLine(w.away)
 	case w.stopping:
 		return "the relay is stopping; waiting for it to come back"
 	case w.answered && !p.InUse:
-		return plain(cmp.Or(w.note, fmt.Sprintf("key %s is not in use", w.key))) + "; waiting for a client with this key"
+		return terminal.Visible(cmp.Or(w.note, fmt.Sprintf("key %s is not in use", w.key))) + "; waiting for a client with this key"
 	case w.answered && p.SupersededBy != "" && !p.Known:
 		// Without the newer version, which may change often: each text is printed once.
-		return fmt.Sprintf("version %s was superseded before the wait began; waiting until it arrives again; --or-newer accepts a newer version", plain(w.version))
+		return fmt.Sprintf("version %s was superseded before the wait began; waiting until it arrives again; --or-newer accepts a newer version", terminal.Visible(w.version))
 	case w.answered && !p.Known && w.note != "":
-		return "the version has not arrived: " + plain(w.note)
+		return "the version has not arrived: " + terminal.Visible(w.note)
 	}
 	return ""
 }
@@ -382,15 +383,15 @@ func (w *waiter) show(now time.Time) {
 			fmt.Fprintln(w.errs, "relay:", obstacle)
 		}
 	}
-	if w.format != formatText {
+	if w.format != terminal.FormatText {
 		return
 	}
 	text := w.text()
 	switch {
 	case w.bar && w.last.Known && obstacle == "":
-		w.line(cutTo(drawBar(100*float64(w.last.Reached)/float64(max(w.expected(), 1)))+" "+text, w.width()))
+		w.line(terminal.CutTo(drawBar(100*float64(w.last.Reached)/float64(max(w.expected(), 1)))+" "+text, w.width()))
 	case w.bar:
-		w.line(cutTo(cmp.Or(obstacle, text), w.width()))
+		w.line(terminal.CutTo(cmp.Or(obstacle, text), w.width()))
 	case obstacle != "", text == w.said, w.last.Known && w.saidAt.After(now.Add(-linesEvery)):
 	default:
 		w.said, w.saidAt = text, now
@@ -405,12 +406,6 @@ func (w *waiter) line(text string) {
 	} else {
 		fmt.Fprintln(w.out, text)
 	}
-}
-
-// firstLine is the first line of an error's text.
-func firstLine(err error) string {
-	line, _, _ := strings.Cut(err.Error(), "\n")
-	return line
 }
 
 // clear removes the line on the terminal.
@@ -429,22 +424,22 @@ func drawBar(percent float64) string {
 
 // end writes the result and returns err.
 func (w *waiter) end(result, what string, err error) error {
-	if w.format != formatText {
+	if w.format != terminal.FormatText {
 		said := w.outcome(result)
-		if e := printData(w.out, w.format, said); e != nil {
+		if e := terminal.PrintData(w.out, w.format, said); e != nil {
 			return e
 		}
 		return err
 	}
-	colour := green
+	colour := terminal.Green
 	if err != nil {
-		colour = red
+		colour = terminal.Red
 	}
 	text := w.text()
 	if obstacle := w.obstacle(); w.away != nil || w.stopping {
 		text = obstacle
 	}
-	w.line(fmt.Sprintf("%s: %s", tintOf(w.out).as(colour, what), text))
+	w.line(fmt.Sprintf("%s: %s", terminal.StyleOf(w.out).Colour(colour, what), text))
 	if w.bar {
 		fmt.Fprintln(w.out)
 	}

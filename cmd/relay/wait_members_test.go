@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/admin/keystatus"
+	"xdsrelay/internal/terminal"
 	"xdsrelay/internal/xds"
 )
 
@@ -73,7 +74,7 @@ func TestWaitWhenClientsVanishUnseen(t *testing.T) {
 	}
 	w.record(w.last, now.Add(settle))
 	var out bytes.Buffer
-	w.out, w.format = &out, formatJSON
+	w.out, w.format = &out, terminal.FormatJSON
 	if err := w.end(isLost, "", exitError(exitUnreachable)); err != exitError(exitUnreachable) || !strings.Contains(out.String(), `"clients_expected": 40`) || !strings.Contains(out.String(), `"clients_gone": 60`) {
 		t.Errorf("%v %s", err, &out)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"xdsrelay/internal/admin/keystatus"
+	"xdsrelay/internal/terminal"
 )
 
 // outcome is the result of a wait in JSON: the relay's last answer, if any, and the wait's own
@@ -36,12 +37,12 @@ func (w *waiter) outcome(result string) outcome {
 // fail ends the wait with an error. JSON and YAML output has it as data too.
 func (w *waiter) fail(err error) error {
 	w.clear()
-	if w.format == formatText {
+	if w.format == terminal.FormatText {
 		return err
 	}
 	out := w.outcome(isFailed)
 	out.Reason = err.Error()
-	if e := printData(w.out, w.format, out); e != nil {
+	if e := terminal.PrintData(w.out, w.format, out); e != nil {
 		return e
 	}
 	return err

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/admin/keystatus"
+	"xdsrelay/internal/terminal"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
 )
@@ -285,7 +286,7 @@ func TestWaitWhileTheRelayStops(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, errs bytes.Buffer
-			w := &waiter{percent: 99, clients: 1, settle: settle, timeout: time.Minute, out: &out, errs: &errs, format: formatText}
+			w := &waiter{percent: 99, clients: 1, settle: settle, timeout: time.Minute, out: &out, errs: &errs, format: terminal.FormatText}
 			w.record(keystatus.Progress{Known: true, InUse: true, Clients: 100, Reached: 50, Pending: 50}, now)
 			for range 3 {
 				w.record(last, now)
@@ -354,7 +355,7 @@ func TestProgressOfARelayThatDrains(t *testing.T) {
 func TestBar(t *testing.T) {
 	var out, errs bytes.Buffer
 	width := 200
-	w := &waiter{out: &out, errs: &errs, bar: true, format: formatText, answered: true, key: "k", width: func() int { return width }}
+	w := &waiter{out: &out, errs: &errs, bar: true, format: terminal.FormatText, answered: true, key: "k", width: func() int { return width }}
 	w.last = keystatus.Progress{InUse: true, Known: true, Clients: 4, Reached: 1, Pending: 3, Percent: 25}
 	show := func() string {
 		out.Reset()
@@ -374,15 +375,6 @@ func TestBar(t *testing.T) {
 	w.last = keystatus.Progress{}
 	if got := show(); got != "\r\x1b[K\r\x1b[Kkey k is not in use; waiting for a client with this key" || errs.String() != "relay: key k is not in use; waiting for a client with this key\n" {
 		t.Errorf("%q %q", got, errs.String())
-	}
-	for _, c := range []struct {
-		line string
-		to   int
-		want string
-	}{{"abc", 4, "abc"}, {"abcd", 4, "ab…"}, {"äöüäöü", 5, "äöü…"}, {"abc", 1, "…"}, {"", 0, "…"}} {
-		if got := cutTo(c.line, c.to); got != c.want {
-			t.Errorf("%q to %d: %q", c.line, c.to, got)
-		}
 	}
 }
 
@@ -419,7 +411,7 @@ func TestWaitSaysWhyAsData(t *testing.T) {
 	}
 
 	var out, errs bytes.Buffer
-	w := &waiter{key: "edge", version: "v1", typ: typeFlag(xds.ClusterType), format: formatJSON, out: &out, errs: &errs}
+	w := &waiter{key: "edge", version: "v1", typ: typeFlag(xds.ClusterType), format: terminal.FormatJSON, out: &out, errs: &errs}
 	w.record(keystatus.Progress{Key: "edge", InUse: true, Draining: true}, time.Now())
 	if err := w.late(); err != exitError(exitLate) {
 		t.Error(err)

@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"bytes"
@@ -17,11 +17,11 @@ const (
 	watchShare = 10
 )
 
-// watch calls draw again and again until ctx ends. A terminal shows the newest drawing. Elsewhere a
+// Watch calls draw again and again until ctx ends. A terminal shows the newest drawing. Elsewhere a
 // line with the time comes before each drawing. An error of the first drawing ends the watch, and
 // nothing is shown. The relay may come back after a later error, which is shown with the last
 // drawing.
-func watch(ctx context.Context, out, errs io.Writer, draw func(table, rest, problems io.Writer) error) error {
+func Watch(ctx context.Context, out, errs io.Writer, draw func(table, rest, problems io.Writer) error) error {
 	var last *drawing
 	for {
 		began := time.Now()
@@ -36,7 +36,7 @@ func watch(ctx context.Context, out, errs io.Writer, draw func(table, rest, prob
 			return err
 		}
 		switch {
-		case redrawn(out):
+		case Overwrites(out):
 			last.redraw(out, err)
 		case err != nil:
 			fmt.Fprintf(out, "--- %s\n", began.Format(time.DateTime))
@@ -72,10 +72,10 @@ type pane struct {
 func (d *drawing) redraw(terminal io.Writer, newer error) {
 	head := d.at.Format(time.DateTime) + "\n"
 	if newer != nil {
-		head = fmt.Sprintf("%s\n%s %v\nthe state at %s", time.Now().Format(time.DateTime), tintOf(terminal).as(red, "relay:"), newer, head)
+		head = fmt.Sprintf("%s\n%s %v\nthe state at %s", time.Now().Format(time.DateTime), StyleOf(terminal).Colour(Red, "relay:"), newer, head)
 	}
 	table, rest, problems := d.table.String(), d.rest.String(), d.problems.String()
-	width, height := terminalSize(terminal)
+	width, height := size(terminal)
 	height-- // the cursor is below the last line
 	for _, part := range []*string{&head, &problems, &rest, &table} {
 		*part, height = cutLines(*part, width, height)
@@ -83,7 +83,7 @@ func (d *drawing) redraw(terminal io.Writer, newer error) {
 	_, _ = io.WriteString(terminal, "\x1b[H\x1b[2J"+head+table+rest+problems) // a terminal that has gone away ends the process
 }
 
-// colourCode matches what tint adds to texts.
+// colourCode matches what Style adds to texts.
 var colourCode = regexp.MustCompile("\x1b\\[[0-9]*m")
 
 // cutLines returns the text as a terminal shows it in so many lines, and how many lines are left. An

@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"bytes"
@@ -18,7 +18,7 @@ func TestWatch(t *testing.T) {
 		defer stop()
 		var out, errs bytes.Buffer
 		n := 0
-		err := watch(ctx, &out, &errs, func(w, _, _ io.Writer) error {
+		err := Watch(ctx, &out, &errs, func(w, _, _ io.Writer) error {
 			if n++; n == 2 {
 				return errors.New("nothing listens")
 			}
@@ -37,7 +37,7 @@ func TestWatch(t *testing.T) {
 		}
 		out.Reset()
 		bad := errors.New("no relay")
-		if err := watch(t.Context(), &out, &errs, func(w, _, _ io.Writer) error { fmt.Fprintln(w, "x"); return bad }); err != bad || out.Len() > 0 {
+		if err := Watch(t.Context(), &out, &errs, func(w, _, _ io.Writer) error { fmt.Fprintln(w, "x"); return bad }); err != bad || out.Len() > 0 {
 			t.Errorf("%v, %q", err, &out)
 		}
 	})
