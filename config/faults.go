@@ -43,6 +43,17 @@ func (f Fault) Error() string {
 	return f.Pos.String() + ": " + f.Key + ": " + f.Reason
 }
 
+// Text is the fault on a line of output: "file:line: key: reason (column 3)". The column comes last, so
+// that tools that parse the line can ignore it.
+func (f Fault) Text() string {
+	column := f.Column
+	f.Column = 0
+	if f.Line == 0 || column == 0 {
+		return f.Error()
+	}
+	return fmt.Sprintf("%s (column %d)", f.Error(), column)
+}
+
 // Faults are all errors of a configuration. Err sorts them by place.
 type Faults []Fault
 

@@ -255,9 +255,13 @@ var layers = map[string]place{
 		[]string{"internal/xds", "internal/admin/jsonyaml"},
 		"it prints texts and tables, and does not depend on their meaning",
 	},
+	"internal/adminclient": {
+		[]string{"internal/terminal", "internal/admin", "internal/admin/overview", "internal/admin/sources", "internal/telemetry", "internal/telemetry/tlsfiles", "config"},
+		"it asks a running relay over HTTP, and shows nothing",
+	},
 
 	"cmd/relay": {
-		[]string{"internal/terminal", "internal/xds", "internal/xds/snapshot", "internal/anytypes", "internal/expr", "internal/telemetry", "internal/telemetry/logsample", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/filewatch", "internal/spelling", "config",
+		[]string{"internal/terminal", "internal/adminclient", "internal/xds", "internal/xds/snapshot", "internal/anytypes", "internal/expr", "internal/telemetry", "internal/telemetry/logsample", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/filewatch", "internal/spelling", "config",
 			"internal/aggregator", "internal/upstream", "internal/upstream/connections", "internal/upstream/filesource", "internal/upstream/timing", "internal/fanout", "internal/fanout/inspect", "internal/fanout/tokens", "internal/fanout/listener", "internal/fanout/refusal", "internal/store", "internal/cluster", "internal/ownership", "internal/orchestrator",
 			"internal/admin", "internal/admin/compare", "internal/admin/keystatus", "internal/admin/memberread", "internal/admin/rulestatus", "internal/admin/sources", "internal/admin/grpcadmin", "internal/admin/jsonyaml", "internal/admin/overview", "internal/fleet"},
 		"a command imports no other and no test",

@@ -211,7 +211,7 @@ func (c *activeConfig) warn(log *slog.Logger, before *activeConfig) {
 	}
 	for _, w := range c.warnings() {
 		if !said[w.Key+w.Reason] {
-			log.Warn("configuration warning", "warning", faultText(w))
+			log.Warn("configuration warning", "warning", w.Text())
 		}
 	}
 }

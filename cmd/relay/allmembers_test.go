@@ -1,18 +1,12 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
-	"xdsrelay/config"
 	"xdsrelay/internal/admin/keystatus"
-	"xdsrelay/internal/admin/sources"
-	"xdsrelay/internal/cluster"
 	"xdsrelay/internal/xds"
 )
 
@@ -93,27 +87,5 @@ func TestSumOfProgress(t *testing.T) {
 	}
 	if longest(nil, nil) != nil {
 		t.Error("somebody lags")
-	}
-}
-
-// A member that left is not asked, and one that died is asked for a while.
-func TestMemberNames(t *testing.T) {
-	now := time.Now()
-	of := func(name, state string) sources.Member {
-		return sources.Member{Name: name, State: state, Since: now.Add(-time.Minute)}
-	}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(map[string]any{"items": []sources.Member{of("c", "dead"), of("b", "left"), of("a", "alive")}})
-	}))
-	defer server.Close()
-	c, err := (&adminFlags{address: server.URL}).client(new(config.Config))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.close()
-	for ignoreDead, want := range map[time.Duration]string{cluster.KeepEnded: "[a c]", time.Second: "[a]", 0: "[a]"} {
-		if names, err := c.memberNames(t.Context(), ignoreDead); err != nil || fmt.Sprint(names) != want {
-			t.Errorf("%v: %v %v", ignoreDead, names, err)
-		}
 	}
 }

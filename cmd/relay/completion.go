@@ -148,10 +148,10 @@ func ask[T any](flags *runningFlags, path string, q url.Values) (answer T, ok bo
 	if err != nil {
 		return answer, false
 	}
-	defer c.close()
+	defer c.Close()
 	ctx, cancel := context.WithTimeout(flags.cmd.Context(), completionTime)
 	defer cancel()
-	return answer, c.get(ctx, path, q, &answer) == nil
+	return answer, c.Get(ctx, path, q, &answer) == nil
 }
 
 // distinct returns the first names of a list, without repetitions.

@@ -11,6 +11,7 @@ import (
 
 	"xdsrelay/internal/admin"
 	"xdsrelay/internal/admin/compare"
+	"xdsrelay/internal/adminclient"
 	"xdsrelay/internal/terminal"
 )
 
@@ -53,15 +54,15 @@ shows what clients rejected earlier.`,
 		if err != nil {
 			return err
 		}
-		defer c.close()
-		all, err := c.list(cmd.Context(), "/diff/"+url.PathEscape(node), nil)
+		defer c.Close()
+		all, err := c.List(cmd.Context(), "/diff/"+url.PathEscape(node), nil)
 		if err != nil {
 			return err
 		}
 		if *format != terminal.FormatText {
-			return terminal.PrintData(cmd.OutOrStdout(), *format, envelope{all})
+			return terminal.PrintList(cmd.OutOrStdout(), *format, all)
 		}
-		items, err := decode[admin.Unacknowledged](c, all)
+		items, err := adminclient.DecodeItems[admin.Unacknowledged](c, all)
 		if err != nil {
 			return err
 		}

@@ -39,7 +39,7 @@ that the relay does not know, the command prints the type and the size.`,
 		if err != nil {
 			return err
 		}
-		defer c.close()
+		defer c.Close()
 		q := url.Values{"key": {key}}
 		if typ != "" {
 			q.Set("type", string(typ))
@@ -47,11 +47,11 @@ that the relay does not know, the command prints the type and the size.`,
 		if cmd.Flags().Changed("name") {
 			q.Set("name", name)
 		}
-		items, err := c.list(cmd.Context(), "/config_dump", q)
+		items, err := c.List(cmd.Context(), "/config_dump", q)
 		if err != nil {
 			return err
 		}
-		return terminal.PrintData(cmd.OutOrStdout(), *format, envelope{items})
+		return terminal.PrintList(cmd.OutOrStdout(), *format, items)
 	}
 	return cmd
 }

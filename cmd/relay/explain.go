@@ -221,13 +221,13 @@ func (f *runningFlags) explainClient(node string, typ xds.TypeURL) (*explained, 
 	if err != nil {
 		return nil, err
 	}
-	defer c.close()
+	defer c.Close()
 	q := url.Values{"node": {node}}
 	if typ != "" {
 		q.Set("type", string(typ))
 	}
 	out := new(explained)
-	return out, c.get(f.cmd.Context(), "/explain", q, out)
+	return out, c.Get(f.cmd.Context(), "/explain", q, out)
 }
 
 // explain asks the running relay to explain the keys.
@@ -236,7 +236,7 @@ func (f *runningFlags) explain(in *aggregator.Input, typ xds.TypeURL) (*explaine
 	if err != nil {
 		return nil, err
 	}
-	defer c.close()
+	defer c.Close()
 	message, err := in.Node.Decode()
 	if err != nil {
 		return nil, err
@@ -253,7 +253,7 @@ func (f *runningFlags) explain(in *aggregator.Input, typ xds.TypeURL) (*explaine
 	if typ != "" {
 		query = "?type=" + url.QueryEscape(string(typ))
 	}
-	return out, c.post(f.cmd.Context(), "/explain"+query, body, out)
+	return out, c.Post(f.cmd.Context(), "/explain"+query, body, out)
 }
 
 // typesToExplain returns the type of --type, or all types if the rules use the type.

@@ -17,6 +17,7 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/admin"
+	"xdsrelay/internal/adminclient"
 	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/terminal"
 )
@@ -67,7 +68,7 @@ type keyChange struct {
 // explainDiff asks the running relay which of its clients would have other keys under the
 // configuration in file. running is the file that the relay runs with, and gives its address. If
 // running is empty, file gives it.
-func explainDiff(cmd *cobra.Command, file, running string, flags *adminFlags) (*difference, error) {
+func explainDiff(cmd *cobra.Command, file, running string, flags *adminclient.Options) (*difference, error) {
 	cfg, err := config.Load(file, cmd.Flags())
 	if err != nil {
 		return nil, err
@@ -86,11 +87,11 @@ func explainDiff(cmd *cobra.Command, file, running string, flags *adminFlags) (*
 	if err != nil {
 		return nil, err
 	}
-	c, err := flags.client(reached)
+	c, err := adminclient.New(*flags, reached)
 	if err != nil {
 		return nil, err
 	}
-	defer c.close()
+	defer c.Close()
 	var listeners []map[string]string
 	for _, l := range cfg.Downstream.Listen() {
 		listeners = append(listeners, map[string]string{"address": l.Address, "identity": l.Identity, "secrets": l.Secrets})
@@ -115,7 +116,7 @@ func explainDiff(cmd *cobra.Command, file, running string, flags *adminFlags) (*
 			Items     []moving `json:"items"`
 			Next      string   `json:"next_page_token"`
 		}
-		if err := c.post(cmd.Context(), "/explain/diff?page_token="+url.QueryEscape(token), body, &page); err != nil {
+		if err := c.Post(cmd.Context(), "/explain/diff?page_token="+url.QueryEscape(token), body, &page); err != nil {
 			return nil, err
 		}
 		d.Clients += page.Checked

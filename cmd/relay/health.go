@@ -23,15 +23,15 @@ path /ready of the admin address.`,
 			if err != nil {
 				return err
 			}
-			defer c.close()
+			defer c.Close()
 			var answer struct{ Live bool }
-			if err := c.get(cmd.Context(), "/live", nil, &answer); err != nil {
+			if err := c.Get(cmd.Context(), "/live", nil, &answer); err != nil {
 				return err
 			}
 			if !answer.Live {
-				return fmt.Errorf("--admin: the answer of %s is not that of a relay", c.base)
+				return fmt.Errorf("--admin: the answer of %s is not that of a relay", c.Base)
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "the relay at %s is live\n", c.base)
+			fmt.Fprintf(cmd.OutOrStdout(), "the relay at %s is live\n", c.Base)
 			return nil
 		},
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"xdsrelay/internal/adminclient"
 	"xdsrelay/internal/terminal"
 )
 
@@ -67,7 +68,7 @@ type list[T any] struct {
 	// diffs prints the rows with their differences; nil: the command has no --diff.
 	diffs func(w io.Writer, rows []T, now time.Time)
 	// complete adds to the items what others know. They are printed before its error is returned. nil: none do.
-	complete func(ctx context.Context, c *adminClient, items []json.RawMessage) ([]json.RawMessage, error)
+	complete func(ctx context.Context, c *adminclient.Client, items []json.RawMessage) ([]json.RawMessage, error)
 }
 
 // newListCmd completes a command that prints a list of a running relay as a table, JSON or YAML.
@@ -94,7 +95,7 @@ func newListCmd[T any](cmd *cobra.Command, l list[T]) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		defer c.close()
+		defer c.Close()
 		q := url.Values{}
 		if l.byKey && cmd.Flags().Changed("key") {
 			q.Set("key", *key)
@@ -113,8 +114,8 @@ func newListCmd[T any](cmd *cobra.Command, l list[T]) *cobra.Command {
 }
 
 // print asks for the list and prints it.
-func (l *list[T]) print(ctx context.Context, c *adminClient, q url.Values, shown *tableFlags, diff bool, out, errs io.Writer) error {
-	items, err := c.listOfKey(ctx, l.path, q)
+func (l *list[T]) print(ctx context.Context, c *adminclient.Client, q url.Values, shown *tableFlags, diff bool, out, errs io.Writer) error {
+	items, err := c.ListOfKey(ctx, l.path, q)
 	if err != nil {
 		return err
 	}
@@ -123,9 +124,9 @@ func (l *list[T]) print(ctx context.Context, c *adminClient, q url.Values, shown
 		items, partly = l.complete(ctx, c, items)
 	}
 	if shown.IsData() {
-		return errors.Join(terminal.PrintData(out, shown.Format, envelope{items}), partly)
+		return errors.Join(terminal.PrintList(out, shown.Format, items), partly)
 	}
-	rows, err := decode[T](c, items)
+	rows, err := adminclient.DecodeItems[T](c, items)
 	switch {
 	case err != nil:
 		return err
@@ -145,20 +146,4 @@ func (l *list[T]) print(ctx context.Context, c *adminClient, q url.Values, shown
 		return nil
 	}
 	return partly
-}
-
-// envelope is a list as JSON, as the admin API has it.
-type envelope struct {
-	Items []json.RawMessage `json:"items"`
-}
-
-// decode decodes the items of a list.
-func decode[T any](c *adminClient, items []json.RawMessage) ([]T, error) {
-	rows := make([]T, len(items))
-	for i := range items {
-		if err := json.Unmarshal(items[i], &rows[i]); err != nil {
-			return nil, fmt.Errorf("--admin: the answer of %s is not that of a relay: %w", c.base, err)
-		}
-	}
-	return rows, nil
 }

@@ -51,7 +51,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	case errors.As(err, &faults):
 		// One fault a line, as validate prints them, so that editors find the places.
 		for _, f := range faults {
-			fmt.Fprintln(stderr, faultText(f))
+			fmt.Fprintln(stderr, f.Text())
 		}
 	default:
 		fmt.Fprintln(stderr, "relay:", strings.TrimSpace(err.Error()))

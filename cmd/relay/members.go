@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xdsrelay/internal/admin/sources"
+	"xdsrelay/internal/adminclient"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/terminal"
 )
@@ -37,8 +38,8 @@ not answer, and exits with 1 then. It does not ask members that have left or are
 }
 
 // withLoads adds their keys and streams to members. An error names those that did not answer.
-func withLoads(ctx context.Context, c *adminClient, items []json.RawMessage) ([]json.RawMessage, error) {
-	rows, err := decode[sources.Member](c, items)
+func withLoads(ctx context.Context, c *adminclient.Client, items []json.RawMessage) ([]json.RawMessage, error) {
+	rows, err := adminclient.DecodeItems[sources.Member](c, items)
 	if err != nil {
 		return items, err
 	}
@@ -50,12 +51,8 @@ func withLoads(ctx context.Context, c *adminClient, items []json.RawMessage) ([]
 			names = append(names, m.Name)
 		}
 	}
-	answers := askMembers(c, names, func(member *adminClient, _ string) (*sources.Load, error) {
-		of, err := member.list(ctx, "/members", nil)
-		if err != nil {
-			return nil, err
-		}
-		its, err := decode[sources.Member](member, of)
+	answers := adminclient.Ask(c, names, func(member *adminclient.Client, _ string) (*sources.Load, error) {
+		its, err := adminclient.ListOf[sources.Member](ctx, member, "/members")
 		for _, m := range its {
 			if m.Self {
 				return m.Load, err
@@ -64,13 +61,13 @@ func withLoads(ctx context.Context, c *adminClient, items []json.RawMessage) ([]
 		return nil, err
 	})
 	for _, a := range answers {
-		i := place[a.member]
-		rows[i].Load = a.value
+		i := place[a.Member]
+		rows[i].Load = a.Value
 		if items[i], err = json.Marshal(&rows[i]); err != nil {
 			return items, err
 		}
 	}
-	return items, silent(answers)
+	return items, adminclient.Silent(answers)
 }
 
 func memberColumns(now time.Time) []terminal.Column[sources.Member] {

@@ -366,8 +366,8 @@ func TestWhichRelayIsAsked(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if to.base != want {
-				t.Errorf("%v: %s, want %s", args, to.base, want)
+			if to.Base != want {
+				t.Errorf("%v: %s, want %s", args, to.Base, want)
 			}
 			return nil
 		}}

@@ -331,7 +331,7 @@ func (l *reloader) reject(err error, needsForce, requested bool) {
 	if faults := (config.Faults)(nil); errors.As(err, &faults) {
 		lines = nil
 		for _, f := range faults[:min(len(faults), maxFaults)] {
-			lines = append(lines, faultText(f))
+			lines = append(lines, f.Text())
 		}
 	}
 	for i, line := range lines {

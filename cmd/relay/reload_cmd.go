@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xdsrelay/internal/admin"
+	"xdsrelay/internal/adminclient"
 	"xdsrelay/internal/terminal"
 )
 
@@ -43,9 +44,9 @@ Run "relay explain --diff" first to see which clients get another key.`,
 		if err != nil {
 			return err
 		}
-		defer c.close()
+		defer c.Close()
 		var out admin.Reload
-		if err := c.post(cmd.Context(), fmt.Sprintf("/reload?force=%t", force), nil, &out); err != nil {
+		if err := c.Post(cmd.Context(), fmt.Sprintf("/reload?force=%t", force), nil, &out); err != nil {
 			return err
 		}
 		err = terminal.Print(cmd.OutOrStdout(), *format, &out, func(w io.Writer) {
@@ -66,12 +67,12 @@ Run "relay explain --diff" first to see which clients get another key.`,
 const findingTime = 5 * time.Second
 
 // printMoving prints how many clients the reload ends, once the relay has checked all.
-func printMoving(ctx context.Context, w io.Writer, c *adminClient) {
+func printMoving(ctx context.Context, w io.Writer, c *adminclient.Client) {
 	ctx, cancel := context.WithTimeout(ctx, findingTime)
 	defer cancel()
 	var last *admin.Reloading
 	for {
-		s, err := c.state(ctx)
+		s, err := c.State(ctx)
 		if err == nil {
 			last = s.Configuration.Reloading
 		}

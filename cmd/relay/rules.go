@@ -41,17 +41,17 @@ misspelt: has() is then false for all clients.`,
 		if err != nil {
 			return err
 		}
-		defer c.close()
+		defer c.Close()
 		var answer json.RawMessage
-		if err := c.get(cmd.Context(), "/rules", nil, &answer); err != nil {
+		if err := c.Get(cmd.Context(), "/rules", nil, &answer); err != nil {
 			return err
 		}
 		if shown.IsData() {
 			return terminal.PrintData(cmd.OutOrStdout(), shown.Format, answer)
 		}
 		var r rulestatus.Report
-		if err := json.Unmarshal(answer, &r); err != nil {
-			return fmt.Errorf("--admin: the answer of %s is not that of a relay: %w", c.base, err)
+		if err := c.Decode(answer, &r); err != nil {
+			return err
 		}
 		printRules(cmd, shown, &r)
 		return nil

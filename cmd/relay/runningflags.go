@@ -1,24 +1,22 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/http"
-	"net/url"
 	"os"
-	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/adminclient"
+	"xdsrelay/internal/cluster"
 )
 
 // runningFlags select the running relay of a command: by its address, or by its configuration.
 type runningFlags struct {
-	*adminFlags
+	*adminclient.Options
 	file *string
 	cmd  *cobra.Command
 }
@@ -28,7 +26,7 @@ var adminDefault = "admin.address of --config, else " + config.Default().Admin.A
 
 func addRunningFlags(cmd *cobra.Command) *runningFlags {
 	return &runningFlags{
-		adminFlags: addAdminFlags(cmd, adminDefault), cmd: cmd,
+		Options: addAdminFlags(cmd, adminDefault), cmd: cmd,
 		file: cmd.Flags().StringP("config", "c", config.DefaultFile, "configuration file of the relay, for its admin address and token"),
 	}
 }
@@ -36,29 +34,35 @@ func addRunningFlags(cmd *cobra.Command) *runningFlags {
 // addOpenFlags adds runningFlags for a command that needs no token.
 func addOpenFlags(cmd *cobra.Command) *runningFlags {
 	return &runningFlags{
-		adminFlags: addAddressFlags(cmd, adminDefault), cmd: cmd,
+		Options: addAddressFlags(cmd, adminDefault), cmd: cmd,
 		file: cmd.Flags().StringP("config", "c", config.DefaultFile, "configuration file of the relay, for its admin address"),
 	}
 }
 
 // client makes a client of the selected relay. Without flags and without a file it uses the default
 // admin address.
-func (f *runningFlags) client() (*adminClient, error) {
+func (f *runningFlags) client() (*adminclient.Client, error) {
 	var load func() (*config.Config, error)
 	cfg := new(config.Config)
 	switch given := f.cmd.Flags().Changed("config"); {
-	case given || f.address == "" && isFile(*f.file):
+	case given || f.Address == "" && isFile(*f.file):
 		var err error
 		load = config.Loader(*f.file, nil)
 		if cfg, err = reachable(load); err != nil {
 			return nil, err
 		}
-	case f.address == "":
+	case f.Address == "":
 		*cfg = config.Default()
 	}
-	c, err := f.adminFlags.client(cfg)
-	if err == nil && f.address == "" {
-		c.load = load
+	c, err := adminclient.New(*f.Options, cfg)
+	if err == nil && f.Address == "" && load != nil {
+		c.Faults = func() error {
+			cfg, err := load()
+			if err == nil {
+				_, err = compileConfig(cfg)
+			}
+			return err
+		}
 	}
 	return c, err
 }
@@ -81,50 +85,27 @@ func isFile(name string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// get sends a GET and decodes the answer.
-func (c *adminClient) get(ctx context.Context, path string, query url.Values, into any) error {
-	if len(query) > 0 {
-		path += "?" + query.Encode()
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, nil)
-	if err != nil {
-		return fmt.Errorf("--admin: %w", err)
-	}
-	return c.do(req, into)
+// addAdminFlags adds --admin, --admin-ca, --admin-server-name and --token-file. otherwise describes
+// the default of --admin.
+func addAdminFlags(cmd *cobra.Command, otherwise string) *adminclient.Options {
+	f := addAddressFlags(cmd, otherwise)
+	cmd.Flags().StringVar(&f.Token, "token-file", "", "file with the admin token (default: admin.token_file of the configuration)")
+	f.Open = false
+	return f
 }
 
-// pageSize is the number of items of a list in one request.
-const pageSize = 10_000
-
-// list returns all items of a list, page by page.
-func (c *adminClient) list(ctx context.Context, path string, query url.Values) ([]json.RawMessage, error) {
-	all := []json.RawMessage{}
-	q := url.Values{"limit": {strconv.Itoa(pageSize)}}
-	for name, v := range query {
-		q[name] = v
-	}
-	for {
-		var page struct {
-			Items []json.RawMessage `json:"items"`
-			Next  string            `json:"next_page_token"`
-		}
-		if err := c.get(ctx, path, q, &page); err != nil {
-			return nil, err
-		}
-		all = append(all, page.Items...)
-		if page.Next == "" {
-			return all, nil
-		}
-		q.Set("page_token", page.Next)
-	}
+// addAddressFlags is addAdminFlags without --token-file.
+func addAddressFlags(cmd *cobra.Command, otherwise string) *adminclient.Options {
+	f := adminclient.Options{Open: true}
+	cmd.Flags().StringVar(&f.Address, "admin", "", "admin address of the relay (default: "+otherwise+")")
+	cmd.Flags().StringVar(&f.CA, "admin-ca", "", "file with CA certificates that verify the relay (default: the system's)")
+	cmd.Flags().StringVar(&f.ServerName, "admin-server-name", "", "name that the relay's certificate must have (default: the host of the address)")
+	completeNothing(cmd, "admin", "admin-server-name")
+	return &f
 }
 
-// listOfKey is list for a query that may have a key. An empty list is fine for a known key; an
-// unknown key is most likely a mistake, and an error.
-func (c *adminClient) listOfKey(ctx context.Context, path string, query url.Values) ([]json.RawMessage, error) {
-	items, err := c.list(ctx, path, query)
-	if err == nil && len(items) == 0 && query.Has("key") {
-		err = c.get(ctx, "/keys/"+url.PathEscape(query.Get("key")), nil, new(json.RawMessage))
-	}
-	return items, err
+// addIgnoreDeadFlag adds the flag to a command with --members.
+func addIgnoreDeadFlag(cmd *cobra.Command, d *time.Duration) {
+	cmd.Flags().DurationVar(d, "ignore-dead", cluster.KeepEnded, "with --members, do not ask a relay that has been dead for so long")
+	completeNothing(cmd, "ignore-dead")
 }

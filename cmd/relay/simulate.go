@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"xdsrelay/internal/fleet"
+	"xdsrelay/internal/telemetry/tlsfiles"
 	"xdsrelay/internal/terminal"
 )
 
@@ -93,8 +94,8 @@ func (f *clientTLS) options() ([]grpc.DialOption, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 	if f.ca != "" {
 		var err error
-		if cfg.RootCAs, err = readCAs("--tls-ca", f.ca); err != nil {
-			return nil, err
+		if cfg.RootCAs, err = tlsfiles.ReadCAs(f.ca); err != nil {
+			return nil, fmt.Errorf("--tls-ca: %w", err)
 		}
 	}
 	if f.cert != "" || f.key != "" {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"xdsrelay/internal/adminclient"
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/terminal"
 	"xdsrelay/internal/xds"
@@ -111,7 +112,7 @@ first three are shown. "relay status --summary -o json" has them all.
 		if st.relay, err = flags.client(); err != nil {
 			return err
 		}
-		defer st.relay.close()
+		defer st.relay.Close()
 		err = st.run(cmd, st.print)
 		if check && err == nil {
 			err = st.check(cmd.Context())
@@ -124,7 +125,7 @@ first three are shown. "relay status --summary -o json" has them all.
 // statusRun is a run of relay status.
 type statusRun struct {
 	*tableFlags
-	relay     *adminClient
+	relay     *adminclient.Client
 	given     func(flag string) bool
 	key, node string
 	states    statesFlag
@@ -146,7 +147,7 @@ func (s *statusRun) print(ctx context.Context, table, rest, to io.Writer) error 
 		return s.printMembers(ctx, table, rest, to)
 	}
 	path, all, filter := s.query()
-	items, err := s.relay.listOfKey(ctx, path, filter)
+	items, err := s.relay.ListOfKey(ctx, path, filter)
 	// That the filters select no stream of a node is an error of the relay.
 	none, of := len(items) == 0 && len(filter) > len(all) && (err == nil || s.given("node")), 0
 	if none {
@@ -157,13 +158,13 @@ func (s *statusRun) print(ctx context.Context, table, rest, to io.Writer) error 
 	case err != nil:
 		return err
 	case s.IsData():
-		return terminal.PrintData(table, s.Format, envelope{items})
+		return terminal.PrintList(table, s.Format, items)
 	}
-	clients, err := decode[inspect.ClientStatus](s.relay, items)
+	clients, err := adminclient.DecodeItems[inspect.ClientStatus](s.relay, items)
 	if err != nil {
 		return err
 	}
-	state, err := s.relay.state(ctx)
+	state, err := s.relay.State(ctx)
 	if err != nil {
 		return err
 	}
@@ -194,7 +195,7 @@ func (s *statusRun) print(ctx context.Context, table, rest, to io.Writer) error 
 
 // check returns errReported if the relay has problems.
 func (s *statusRun) check(ctx context.Context) error {
-	problems, err := s.relay.problems(ctx)
+	problems, err := s.relay.Problems(ctx)
 	if err == nil && len(problems) > 0 {
 		err = errReported
 	}
@@ -229,7 +230,7 @@ func (s *statusRun) count(ctx context.Context, path string, query url.Values) (i
 	query.Set("sort", "worst") // the relay counts only for this order
 	query.Set("limit", "1")
 	var page struct{ Total int }
-	err := s.relay.get(ctx, path, query, &page)
+	err := s.relay.Get(ctx, path, query, &page)
 	return page.Total, err
 }
 

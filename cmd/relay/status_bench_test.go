@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"xdsrelay/internal/admin/keystatus"
+	"xdsrelay/internal/adminclient"
 	"xdsrelay/internal/xds"
 )
 
@@ -66,12 +67,11 @@ func BenchmarkStatusOf20000Clients(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	f := &adminFlags{address: o.admin}
-	c, err := f.client(o.relay.cfg)
+	c, err := adminclient.New(adminclient.Options{Address: o.admin}, o.relay.cfg)
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer c.close()
+	defer c.Close()
 	read := func(b *testing.B, what func(b *testing.B) int) {
 		size := 0
 		slowest := time.Duration(0)
@@ -97,7 +97,7 @@ func BenchmarkStatusOf20000Clients(b *testing.B) {
 	})
 	b.Run("clients", func(b *testing.B) {
 		read(b, func(b *testing.B) (bytes int) {
-			items, err := c.list(ctx, "/clients", nil)
+			items, err := c.List(ctx, "/clients", nil)
 			if err != nil || len(items) != clients {
 				b.Fatal(len(items), err)
 			}
@@ -131,7 +131,7 @@ func BenchmarkStatusOf20000Clients(b *testing.B) {
 	})
 	b.Run("keys", func(b *testing.B) {
 		read(b, func(b *testing.B) int {
-			items, err := c.list(ctx, "/keys", nil)
+			items, err := c.List(ctx, "/keys", nil)
 			if err != nil || len(items) != keys {
 				b.Fatal(len(items), err)
 			}
@@ -141,7 +141,7 @@ func BenchmarkStatusOf20000Clients(b *testing.B) {
 	b.Run("key", func(b *testing.B) {
 		read(b, func(b *testing.B) int {
 			var raw json.RawMessage
-			if err := c.get(ctx, "/keys/edge-1", nil, &raw); err != nil {
+			if err := c.Get(ctx, "/keys/edge-1", nil, &raw); err != nil {
 				b.Fatal(err)
 			}
 			return len(raw)
@@ -150,7 +150,7 @@ func BenchmarkStatusOf20000Clients(b *testing.B) {
 	b.Run("progress", func(b *testing.B) {
 		read(b, func(b *testing.B) int {
 			var p keystatus.Progress
-			if err := c.get(ctx, "/progress/edge-1?type=CDS&version=v1", nil, &p); err != nil || p.Reached != clients/keys {
+			if err := c.Get(ctx, "/progress/edge-1?type=CDS&version=v1", nil, &p); err != nil || p.Reached != clients/keys {
 				b.Fatalf("%v %+v", err, p)
 			}
 			return 0

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/admin/overview"
+	"xdsrelay/internal/adminclient"
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/terminal"
 	"xdsrelay/internal/xds"
@@ -25,21 +26,21 @@ type memberStatus struct {
 // answer, after the answers of the others.
 func (s *statusRun) printMembers(ctx context.Context, table, rest, to io.Writer) error {
 	path, _, filter := s.query()
-	answers, err := askAllMembers(ctx, s.relay, s.ignoreDead, func(member *adminClient, name string) (out memberStatus, err error) {
-		items, err := member.list(ctx, path, filter)
-		if said := (statusError{}); s.given("node") && errors.As(err, &said) && said.status == http.StatusNotFound {
+	answers, err := adminclient.AskAll(ctx, s.relay, s.ignoreDead, func(member *adminclient.Client, name string) (out memberStatus, err error) {
+		items, err := member.List(ctx, path, filter)
+		if said := (adminclient.StatusError{}); s.given("node") && errors.As(err, &said) && said.Status == http.StatusNotFound {
 			items, err = nil, nil // the node is at another member
 		}
 		if err != nil {
 			return out, err
 		}
-		if out.clients, err = decode[inspect.ClientStatus](member, items); err != nil {
+		if out.clients, err = adminclient.DecodeItems[inspect.ClientStatus](member, items); err != nil {
 			return out, err
 		}
 		for i := range out.clients {
 			out.clients[i].Member = name
 		}
-		out.problems, err = member.problems(ctx)
+		out.problems, err = member.Problems(ctx)
 		for i := range out.problems {
 			out.problems[i].Text = name + ": " + out.problems[i].Text
 		}
@@ -50,8 +51,8 @@ func (s *statusRun) printMembers(ctx context.Context, table, rest, to io.Writer)
 	}
 	all := memberStatus{clients: []inspect.ClientStatus{}}
 	for _, a := range answers {
-		if a.err == nil {
-			all.clients, all.problems = append(all.clients, a.value.clients...), append(all.problems, a.value.problems...)
+		if a.Err == nil {
+			all.clients, all.problems = append(all.clients, a.Value.clients...), append(all.problems, a.Value.problems...)
 		}
 	}
 	if s.IsData() {
@@ -61,7 +62,7 @@ func (s *statusRun) printMembers(ctx context.Context, table, rest, to io.Writer)
 				return err
 			}
 		}
-		return errors.Join(terminal.PrintData(table, s.Format, envelope{items}), silent(answers))
+		return errors.Join(terminal.PrintList(table, s.Format, items), adminclient.Silent(answers))
 	}
 	now := time.Now()
 	t := newStatusTable(all.clients, xds.TypeURL(s.typ), s.Wide())
@@ -77,5 +78,5 @@ func (s *statusRun) printMembers(ctx context.Context, table, rest, to io.Writer)
 		t.printNacks(rest)
 	}
 	printProblems(to, all.problems, now)
-	return silent(answers)
+	return adminclient.Silent(answers)
 }

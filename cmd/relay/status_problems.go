@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"time"
@@ -10,22 +9,6 @@ import (
 	"xdsrelay/internal/admin/overview"
 	"xdsrelay/internal/terminal"
 )
-
-// relayState is what /server_info says of the relay itself.
-type relayState struct {
-	Problems      []overview.Problem
-	Configuration struct{ Reloading *admin.Reloading }
-}
-
-func (c *adminClient) state(ctx context.Context) (s relayState, err error) {
-	return s, c.get(ctx, "/server_info", nil, &s)
-}
-
-// problems asks for the relay's own problems.
-func (c *adminClient) problems(ctx context.Context) ([]overview.Problem, error) {
-	s, err := c.state(ctx)
-	return s.Problems, err
-}
 
 // reloadingText says how far a change of the rules is; empty: no reload is in work.
 func reloadingText(r *admin.Reloading) string {

@@ -13,6 +13,7 @@ import (
 
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/admin/overview"
+	"xdsrelay/internal/adminclient"
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/terminal"
 )
@@ -106,23 +107,20 @@ func (s *statusRun) summarize(ctx context.Context) (*summary, error) {
 		UserAgents []inspect.UserAgentCount `json:"user_agents"`
 		Problems   []overview.Problem
 	}
-	if err := s.relay.get(ctx, "/server_info", nil, &info); err != nil {
+	if err := s.relay.Get(ctx, "/server_info", nil, &info); err != nil {
 		return nil, err
 	}
 	sum := &summary{Types: []statesOf{}, Keys: []statesOf{}, UserAgents: []inspect.UserAgentCount{}, Problems: info.Problems}
 	var keys []keystatus.Key
 	if s.given("key") {
 		keys = make([]keystatus.Key, 1)
-		if err := s.relay.get(ctx, "/keys/"+url.PathEscape(s.key), nil, &keys[0]); err != nil {
+		if err := s.relay.Get(ctx, "/keys/"+url.PathEscape(s.key), nil, &keys[0]); err != nil {
 			return nil, err
 		}
 		sum.Clients = keys[0].Clients
 	} else {
-		items, err := s.relay.list(ctx, "/keys", nil)
-		if err != nil {
-			return nil, err
-		}
-		if keys, err = decode[keystatus.Key](s.relay, items); err != nil {
+		var err error
+		if keys, err = adminclient.ListOf[keystatus.Key](ctx, s.relay, "/keys"); err != nil {
 			return nil, err
 		}
 		for _, n := range info.Streams {

@@ -160,26 +160,13 @@ func tokenFaults(cfg *config.Config) (faults config.Faults) {
 
 func (v *validation) print(w io.Writer) {
 	for _, f := range v.Faults {
-		fmt.Fprintln(w, faultText(f))
+		fmt.Fprintln(w, f.Text())
 	}
 	for _, f := range v.Warnings {
 		f.Reason = "warning: " + f.Reason
-		fmt.Fprintln(w, faultText(f))
+		fmt.Fprintln(w, f.Text())
 	}
 	if v.Valid {
 		fmt.Fprintf(w, "%s is valid\n", v.File)
 	}
-}
-
-// faultText is "file:line: key: reason". Every output of a fault uses it. The column comes last, so
-// that tools that parse the line can ignore it.
-func faultText(f config.Fault) string {
-	column := ""
-	if f.Line > 0 {
-		if f.Column > 0 {
-			column = fmt.Sprintf(" (column %d)", f.Column)
-		}
-		f.File, f.Pos.Line, f.Column = fmt.Sprintf("%s:%d", f.File, f.Line), 0, 0
-	}
-	return f.Error() + column
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xdsrelay/internal/admin/keystatus"
+	"xdsrelay/internal/adminclient"
 	"xdsrelay/internal/terminal"
 )
 
@@ -102,7 +103,7 @@ to come again.`,
 		if err != nil {
 			return err
 		}
-		defer c.close()
+		defer c.Close()
 		w.relay, w.out, w.errs, w.format = c, cmd.OutOrStdout(), cmd.ErrOrStderr(), *format
 		w.bar = *format == terminal.FormatText && terminal.Overwrites(w.out)
 		w.width = func() int { return terminal.Width(w.out) }
@@ -126,7 +127,7 @@ type waiter struct {
 	// ignoreDead is that of memberNames.
 	ignoreDead time.Duration
 
-	relay     *adminClient
+	relay     *adminclient.Client
 	out, errs io.Writer
 	format    string
 	bar       bool       // progress is one line that is overwritten
@@ -176,12 +177,12 @@ func (w *waiter) wait(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		p, err := w.ask(ctx)
-		var said statusError
+		var said adminclient.StatusError
 		switch {
 		case err == nil:
 			w.note = p.Note
 			w.record(p.Progress, time.Now())
-		case errors.As(err, &said) && said.status < 500 && !w.renews(said.status, time.Now()): // it would answer the same again
+		case errors.As(err, &said) && said.Status < 500 && !w.renews(said.Status, time.Now()): // it would answer the same again
 			return w.fail(err)
 		case ctx.Err() == nil:
 			w.away = err
@@ -218,7 +219,7 @@ func (w *waiter) ask(ctx context.Context) (progress, error) {
 }
 
 // askOne asks one relay, whose last mark is given.
-func (w *waiter) askOne(ctx context.Context, relay *adminClient, mark string) (p progress, err error) {
+func (w *waiter) askOne(ctx context.Context, relay *adminclient.Client, mark string) (p progress, err error) {
 	q := url.Values{"type": {string(w.typ)}, "version": {w.version}}
 	if mark != "" {
 		q.Set("mark", mark)
@@ -226,7 +227,7 @@ func (w *waiter) askOne(ctx context.Context, relay *adminClient, mark string) (p
 	if w.newer {
 		q.Set("or_newer", "true")
 	}
-	err = relay.get(ctx, "/progress/"+url.PathEscape(cmp.Or(w.last.Key, w.key)), q, &p) // last.Key, so that all answers are about one key
+	err = relay.Get(ctx, "/progress/"+url.PathEscape(cmp.Or(w.last.Key, w.key)), q, &p) // last.Key, so that all answers are about one key
 	return p, err
 }
 
@@ -245,7 +246,7 @@ func (w *waiter) renews(status int, now time.Time) bool {
 	if w.unauthorizedSince.IsZero() {
 		w.unauthorizedSince = now
 	}
-	_ = w.relay.readToken() // a file that is just being written may have no token
+	_ = w.relay.ReadToken() // a file that is just being written may have no token
 	return now.Sub(w.unauthorizedSince) < settle
 }
 

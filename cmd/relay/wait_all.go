@@ -4,23 +4,24 @@ import (
 	"context"
 
 	"xdsrelay/internal/admin/keystatus"
+	"xdsrelay/internal/adminclient"
 )
 
-// askAllMembers asks all members of the cluster, and returns their sum. It is an error if one does not
+// adminclient.AskAll asks all members of the cluster, and returns their sum. It is an error if one does not
 // answer.
 func (w *waiter) askAllMembers(ctx context.Context) (progress, error) {
-	answers, err := askAllMembers(ctx, w.relay, w.ignoreDead, func(member *adminClient, name string) (progress, error) {
+	answers, err := adminclient.AskAll(ctx, w.relay, w.ignoreDead, func(member *adminclient.Client, name string) (progress, error) {
 		return w.askOne(ctx, member, w.marks[name])
 	})
 	if err == nil {
-		err = silent(answers)
+		err = adminclient.Silent(answers)
 	}
 	if err != nil {
 		return progress{}, err
 	}
 	all := make([]progress, len(answers))
 	for i, a := range answers {
-		w.marks[a.member], all[i] = a.value.Mark, a.value
+		w.marks[a.Member], all[i] = a.Value.Mark, a.Value
 	}
 	return sum(all), nil
 }

@@ -27,6 +27,13 @@ func Print(w io.Writer, format string, v any, text func(io.Writer)) error {
 	return nil
 }
 
+// PrintList writes the items of a list as JSON or YAML, as the admin API has it.
+func PrintList(w io.Writer, format string, items []json.RawMessage) error {
+	return PrintData(w, format, struct {
+		Items []json.RawMessage `json:"items"`
+	}{items})
+}
+
 // PrintData writes v as JSON or YAML, with the same names in the same order.
 func PrintData(w io.Writer, format string, v any) error {
 	b, err := jsonyaml.YAML(v)

@@ -106,6 +106,15 @@ func pair(f Files, cert, key []byte) (*tls.Certificate, error) {
 	return &both, nil
 }
 
+// ReadCAs returns the certificates in a file: see ParseCAs.
+func ReadCAs(file string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCAs(file, text)
+}
+
 // ParseCAs returns the certificates in the text of a file. A part that cannot be read is an error:
 // without it, the relay would reject certificates of a listed authority.
 func ParseCAs(file string, text []byte) (*x509.CertPool, error) {

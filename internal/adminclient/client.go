@@ -1,4 +1,4 @@
-package main
+package adminclient
 
 import (
 	"bytes"
@@ -19,51 +19,34 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"xdsrelay/config"
 	"xdsrelay/internal/admin"
 	"xdsrelay/internal/telemetry/tlsfiles"
 	"xdsrelay/internal/terminal"
 )
 
-// adminFlags say how a command reaches a running relay.
-type adminFlags struct {
-	address, ca, serverName, token string
-	open                           bool // the command uses only paths that need no token
-}
-
-// addAdminFlags adds --admin, --admin-ca, --admin-server-name and --token-file. otherwise describes
-// the default of --admin.
-func addAdminFlags(cmd *cobra.Command, otherwise string) *adminFlags {
-	f := addAddressFlags(cmd, otherwise)
-	cmd.Flags().StringVar(&f.token, "token-file", "", "file with the admin token (default: admin.token_file of the configuration)")
-	f.open = false
-	return f
-}
-
-// addAddressFlags is addAdminFlags without --token-file.
-func addAddressFlags(cmd *cobra.Command, otherwise string) *adminFlags {
-	f := adminFlags{open: true}
-	cmd.Flags().StringVar(&f.address, "admin", "", "admin address of the relay (default: "+otherwise+")")
-	cmd.Flags().StringVar(&f.ca, "admin-ca", "", "file with CA certificates that verify the relay (default: the system's)")
-	cmd.Flags().StringVar(&f.serverName, "admin-server-name", "", "name that the relay's certificate must have (default: the host of the address)")
-	completeNothing(cmd, "admin", "admin-server-name")
-	return &f
-}
-
-// adminClient is a client of a running relay's admin API.
-type adminClient struct {
-	base      string
+// Client is a client of a running relay's admin API.
+type Client struct {
+	Base      string // URL of the relay, without a slash at its end
 	token     string
 	tokenFile string // source of the token; empty: none
 	// places has the positions in the configuration that names tokenFile; nil: --token-file names
 	// it.
 	places *config.Places
 	http   *http.Client
-	// load reads the configuration that gave the relay's address; nil: a flag gave it. Its faults do
-	// not prevent a request, but may explain why no relay listens.
-	load func() (*config.Config, error)
+	// Faults returns what is wrong with the configuration that gave the relay's address, as
+	// config.Faults; nil: a flag gave it. Faults do not prevent a request, but may explain why no
+	// relay listens.
+	Faults func() error
+}
+
+// Options say how a running relay is reached. Each has the flag's name in errors.
+type Options struct {
+	Address    string // --admin; empty: that of the configuration
+	CA         string // --admin-ca, a file
+	ServerName string // --admin-server-name
+	Token      string // --token-file; empty: that of the configuration
+	Open       bool   // only paths that need no token are used
 }
 
 // answerTimeout bounds a request and its answer; the relay uses the same bound.
@@ -72,48 +55,48 @@ const answerTimeout = 30 * time.Second
 // maxAnswer bounds an answer in bytes. A page has a few megabytes.
 const maxAnswer = 64 << 20
 
-// client makes a client. It takes what the flags leave out from cfg.
-func (f *adminFlags) client(cfg *config.Config) (*adminClient, error) {
-	c := new(adminClient)
-	if !f.open {
-		c.tokenFile = cmp.Or(f.token, cfg.Admin.TokenFile)
+// New makes a client. It takes what the options leave out from cfg.
+func New(f Options, cfg *config.Config) (*Client, error) {
+	c := new(Client)
+	if !f.Open {
+		c.tokenFile = cmp.Or(f.Token, cfg.Admin.TokenFile)
 	}
-	if f.token == "" {
+	if f.Token == "" {
 		c.places = cfg.Places
 	}
-	address := f.address
+	address := f.Address
 	if address == "" {
 		if cfg.Admin.Address == "" {
 			return nil, errors.New("--admin: must be set, because the configuration has no admin.address")
 		}
 		address = reachableAddress(cfg.Admin.Address)
 	}
-	secured := f.ca+f.serverName != "" || f.address == "" && cfg.Admin.TLS.CertFile != ""
+	secured := f.CA+f.ServerName != "" || f.Address == "" && cfg.Admin.TLS.CertFile != ""
 	if !strings.Contains(address, "://") {
 		address = map[bool]string{false: "http://", true: "https://"}[secured] + address
 	}
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.User != nil {
-		return nil, fmt.Errorf("--admin: must be host:port, or a URL of http or https, but is %q", f.address)
+		return nil, fmt.Errorf("--admin: must be host:port, or a URL of http or https, but is %q", f.Address)
 	}
 	if secured && u.Scheme != "https" {
 		flag := "--admin-ca"
-		if f.ca == "" {
+		if f.CA == "" {
 			flag = "--admin-server-name"
 		}
 		return nil, fmt.Errorf("%s: needs https, but the address is %s", flag, address)
 	}
-	c.base = strings.TrimSuffix(u.String(), "/")
-	if err := c.readToken(); err != nil {
+	c.Base = strings.TrimSuffix(u.String(), "/")
+	if err := c.ReadToken(); err != nil {
 		return nil, err
 	}
-	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: cmp.Or(f.serverName, u.Hostname())}
-	if f.ca != "" {
-		if conf.RootCAs, err = readCAs("--admin-ca", f.ca); err != nil {
-			return nil, err
+	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: cmp.Or(f.ServerName, u.Hostname())}
+	if f.CA != "" {
+		if conf.RootCAs, err = tlsfiles.ReadCAs(f.CA); err != nil {
+			return nil, fmt.Errorf("--admin-ca: %w", err)
 		}
 	}
-	if f.address == "" {
+	if f.Address == "" {
 		f.trustOwn(conf, cfg.Admin.TLS.CertFile)
 	}
 	c.http = &http.Client{
@@ -127,13 +110,13 @@ func (f *adminFlags) client(cfg *config.Config) (*adminClient, error) {
 // trustOwn makes conf also accept the certificate in the relay's own file, whatever its names, issuer
 // and expiry are. A command that sends no token accepts any certificate, as probes of Kubernetes do:
 // a renewal that failed must not end a relay that is live.
-func (f *adminFlags) trustOwn(conf *tls.Config, file string) {
+func (f *Options) trustOwn(conf *tls.Config, file string) {
 	text, _ := os.ReadFile(file)
 	own, _ := tlsfiles.ParseCertificates(file, text) // none: only the other ways to verify are left
 	conf.InsecureSkipVerify = true                   // VerifyConnection replaces it
 	conf.VerifyConnection = func(s tls.ConnectionState) error {
 		leaf := s.PeerCertificates[0]
-		if f.open || len(own) > 0 && leaf.Equal(own[0]) {
+		if f.Open || len(own) > 0 && leaf.Equal(own[0]) {
 			return nil
 		}
 		o := x509.VerifyOptions{Roots: conf.RootCAs, DNSName: conf.ServerName, Intermediates: x509.NewCertPool()}
@@ -145,21 +128,8 @@ func (f *adminFlags) trustOwn(conf *tls.Config, file string) {
 	}
 }
 
-// readCAs reads the CA certificates in a file that a flag names.
-func readCAs(flag, file string) (*x509.CertPool, error) {
-	pem, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", flag, err)
-	}
-	pool, err := tlsfiles.ParseCAs(file, pem)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", flag, err)
-	}
-	return pool, nil
-}
-
-// readToken reads the current token from the token's file, if there is one.
-func (c *adminClient) readToken() error {
+// ReadToken reads the current token from the token's file, if there is one.
+func (c *Client) ReadToken() error {
 	if c.tokenFile == "" {
 		return nil
 	}
@@ -172,7 +142,7 @@ func (c *adminClient) readToken() error {
 }
 
 // tokenFrom names the token's source for errors: the flag, or the configuration key with its place.
-func (c *adminClient) tokenFrom() string {
+func (c *Client) tokenFrom() string {
 	const key = "admin.token_file"
 	if c.places == nil {
 		return "--token-file"
@@ -191,11 +161,11 @@ func reachableAddress(address string) string {
 	return address
 }
 
-func (c *adminClient) close() { c.http.CloseIdleConnections() }
+func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// post sends a JSON body and decodes the answer.
-func (c *adminClient) post(ctx context.Context, path string, body []byte, into any) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+path, bytes.NewReader(body))
+// Post sends a JSON body and decodes the answer.
+func (c *Client) Post(ctx context.Context, path string, body []byte, into any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.Base+path, bytes.NewReader(body))
 	if err != nil {
 		return fmt.Errorf("--admin: %w", err)
 	}
@@ -203,7 +173,7 @@ func (c *adminClient) post(ctx context.Context, path string, body []byte, into a
 	return c.do(req, into)
 }
 
-func (c *adminClient) do(req *http.Request, into any) error {
+func (c *Client) do(req *http.Request, into any) error {
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
@@ -220,32 +190,37 @@ func (c *adminClient) do(req *http.Request, into any) error {
 	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusUnprocessableEntity {
 		return c.statusError(resp, b)
 	}
-	if err := json.Unmarshal(b, into); err != nil {
-		return fmt.Errorf("--admin: the answer of %s is not that of a relay: %w", c.base, err)
+	return c.Decode(b, into)
+}
+
+// Decode decodes an answer of the relay.
+func (c *Client) Decode(answer []byte, into any) error {
+	if err := json.Unmarshal(answer, into); err != nil {
+		return fmt.Errorf("--admin: the answer of %s is not that of a relay: %w", c.Base, err)
 	}
 	return nil
 }
 
 // unreached explains why there is no answer. It drops net/http's prefix.
-func (c *adminClient) unreached(err error) error {
+func (c *Client) unreached(err error) error {
 	if e := (*url.Error)(nil); errors.As(err, &e) {
 		err = e.Err
 	}
 	switch unknown, name := (x509.UnknownAuthorityError{}), (x509.HostnameError{}); {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("--admin: nothing listens at %s: does a relay run there? (%w)%s", c.base, err, c.wrong())
+		return fmt.Errorf("--admin: nothing listens at %s: does a relay run there? (%w)%s", c.Base, err, c.wrong())
 	case errors.As(err, &unknown):
-		return fmt.Errorf("--admin: %s: set --admin-ca to the CA of the relay: %w", c.base, err)
+		return fmt.Errorf("--admin: %s: set --admin-ca to the CA of the relay: %w", c.Base, err)
 	case errors.As(err, &name):
-		return fmt.Errorf("--admin: %s: set --admin-server-name to a name of the certificate: %w", c.base, err)
+		return fmt.Errorf("--admin: %s: set --admin-server-name to a name of the certificate: %w", c.Base, err)
 	case strings.Contains(err.Error(), "malformed HTTP response"), strings.Contains(err.Error(), "frame too large"), // these errors have no type
 		strings.Contains(err.Error(), "readLoopPeekFailLocked: %!w(<nil>)"): // a gRPC server sends its settings first
 		return fmt.Errorf("--admin: %s is not an admin address: the server does not speak HTTP/1.1, perhaps gRPC; must be admin.address, %s by default",
-			c.base, config.Default().Admin.Address)
+			c.Base, config.Default().Admin.Address)
 	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"): // this error has no type
-		return fmt.Errorf("--admin: %s: the server has no TLS: must be http://", c.base)
+		return fmt.Errorf("--admin: %s: the server has no TLS: must be http://", c.Base)
 	}
-	return fmt.Errorf("--admin: %s: %w", c.base, err)
+	return fmt.Errorf("--admin: %s: %w", c.Base, err)
 }
 
 // maxWrong bounds how many faults of a configuration are listed.
@@ -253,16 +228,9 @@ const maxWrong = 5
 
 // wrong lists the faults that keep a relay from starting with this configuration; empty: none are
 // found in its text.
-func (c *adminClient) wrong() string {
-	if c.load == nil {
-		return ""
-	}
-	cfg, err := c.load()
-	if err == nil {
-		_, err = compileConfig(cfg)
-	}
+func (c *Client) wrong() string {
 	faults := (config.Faults)(nil)
-	if !errors.As(err, &faults) {
+	if c.Faults == nil || !errors.As(c.Faults(), &faults) {
 		return ""
 	}
 	out := "\nno relay starts with these faults in its configuration, unless flags or environment variables override them:"
@@ -270,13 +238,13 @@ func (c *adminClient) wrong() string {
 		if i == maxWrong {
 			return out + fmt.Sprintf("\nand %d more: relay validate lists them", len(faults)-i)
 		}
-		out += "\n" + faultText(f)
+		out += "\n" + f.Text()
 	}
 	return out
 }
 
-// statusError explains an answer with a status other than 200, from a relay or another server.
-func (c *adminClient) statusError(resp *http.Response, body []byte) error {
+// StatusError explains an answer with a status other than 200, from a relay or another server.
+func (c *Client) statusError(resp *http.Response, body []byte) error {
 	var said struct {
 		Error string
 		relay bool
@@ -292,9 +260,9 @@ func (c *adminClient) statusError(resp *http.Response, body []byte) error {
 	}
 	switch {
 	case resp.StatusCode == http.StatusUnauthorized && c.tokenFile == "":
-		return statusErrorf(resp.StatusCode, "--token-file: the relay at %s requires a token", c.base)
+		return statusErrorf(resp.StatusCode, "--token-file: the relay at %s requires a token", c.Base)
 	case resp.StatusCode == http.StatusUnauthorized:
-		return statusErrorf(resp.StatusCode, "%s: the relay at %s rejects the token in %s", c.tokenFrom(), c.base, c.tokenFile)
+		return statusErrorf(resp.StatusCode, "%s: the relay at %s rejects the token in %s", c.tokenFrom(), c.Base, c.tokenFile)
 	case resp.StatusCode == http.StatusNotFound && said.relay && !strings.HasSuffix(said.Error, admin.NoSuchPath):
 		return statusErrorf(resp.StatusCode, "%s", said.Error)
 	case resp.StatusCode == http.StatusGatewayTimeout && said.relay: // another member
@@ -302,17 +270,29 @@ func (c *adminClient) statusError(resp *http.Response, body []byte) error {
 	case (resp.StatusCode == http.StatusBadRequest || resp.StatusCode == http.StatusConflict) && said.relay:
 		return statusErrorf(resp.StatusCode, "%s", said.Error)
 	case resp.StatusCode == http.StatusNotFound:
-		return statusErrorf(resp.StatusCode, "--admin: %s is not a relay, or is an older version that lacks this: %s", c.base, said.Error)
+		return statusErrorf(resp.StatusCode, "--admin: %s is not a relay, or is an older version that lacks this: %s", c.Base, said.Error)
 	}
-	return statusErrorf(resp.StatusCode, "--admin: %s: %s", c.base, said.Error)
+	return statusErrorf(resp.StatusCode, "--admin: %s: %s", c.Base, said.Error)
 }
 
-// statusError is an answer with a status other than 200.
-type statusError struct {
-	status int
+// StatusError is an answer with a status other than 200.
+type StatusError struct {
+	Status int
 	error
 }
 
 func statusErrorf(status int, format string, args ...any) error {
-	return statusError{status, fmt.Errorf(format, args...)}
+	return StatusError{status, fmt.Errorf(format, args...)}
+}
+
+// Get sends a GET and decodes the answer.
+func (c *Client) Get(ctx context.Context, path string, query url.Values, into any) error {
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Base+path, nil)
+	if err != nil {
+		return fmt.Errorf("--admin: %w", err)
+	}
+	return c.do(req, into)
 }

@@ -1,0 +1,25 @@
+package adminclient
+
+import (
+	"context"
+
+	"xdsrelay/internal/admin"
+	"xdsrelay/internal/admin/overview"
+)
+
+// State is what /server_info says of the relay itself.
+type State struct {
+	Problems      []overview.Problem
+	Configuration struct{ Reloading *admin.Reloading }
+}
+
+// State asks for the relay's state.
+func (c *Client) State(ctx context.Context) (s State, err error) {
+	return s, c.Get(ctx, "/server_info", nil, &s)
+}
+
+// Problems asks for the relay's own problems.
+func (c *Client) Problems(ctx context.Context) ([]overview.Problem, error) {
+	s, err := c.State(ctx)
+	return s.Problems, err
+}
