@@ -126,10 +126,10 @@ func TestP6_RefusedSecretsAreNotQuoted(t *testing.T) {
 			p := r.ads(r.dialTo(addr, nil), v)
 			p.ask(node("n"), xds.SecretType, "s")
 			nonce := p.gets(xds.SecretType)
-			p.refuse(xds.SecretType, nonce, `private_key { inline_string: "top-secret" }`, "s")
+			p.Nack(string(xds.SecretType), nonce, `private_key { inline_string: "top-secret" }`, "s")
 			p.ask(nil, xds.RuntimeType, "r")
 			nonce = p.gets(xds.RuntimeType)
-			p.refuse(xds.RuntimeType, nonce, "plainly wrong", "r")
+			p.Nack(string(xds.RuntimeType), nonce, "plainly wrong", "r")
 			r.eventually(func() bool {
 				r.groups.Mu.Lock()
 				defer r.groups.Mu.Unlock()
@@ -176,16 +176,15 @@ func TestP6_IdentityRefuses(t *testing.T) {
 			for _, other := range []string{"", "spiffe://test/c", "spiffe://test/", "SPIFFE://test/a"} {
 				p := r.ads(conn, v)
 				p.ask(&corev3.Node{Id: other, Cluster: "edge"}, xds.ClusterType)
-				if s := p.next().end; s.Code() != codes.PermissionDenied || !strings.Contains(s.Message(), "downstream.identity: node ") || !strings.Contains(s.Message(), "the rule is false") {
-					t.Errorf("%q: %v", other, s)
+				if said := p.ended(codes.PermissionDenied); !strings.Contains(said, "downstream.identity: node ") || !strings.Contains(said, "the rule is false") {
+					t.Errorf("%q: %v", other, said)
 				}
 				refused++
 			}
 			p := r.ads(r.dialTo(tenant, nil), v)
 			p.ask(node("n"), xds.ClusterType)
-			if s := p.next().end; s.Code() != codes.PermissionDenied || !strings.Contains(s.Message(), "downstream.listeners[1].identity: ") ||
-				!strings.Contains(s.Message(), "no such key: tenant") {
-				t.Errorf("an error of the rule: %v", s)
+			if said := p.ended(codes.PermissionDenied); !strings.Contains(said, "downstream.listeners[1].identity: ") || !strings.Contains(said, "no such key: tenant") {
+				t.Errorf("an error of the rule: %v", said)
 			}
 			refused++
 			r.counted(telemetry.Identity, refused)

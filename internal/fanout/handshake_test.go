@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/refusal"
@@ -45,7 +44,7 @@ func TestLimitsCountIdentities(t *testing.T) {
 	addr := r.listen(&listener.Policy{Key: "downstream", TLS: c.server(true)})
 	plain := r.dial()
 	a, again, b := c.client(tlstest.URI("spiffe://test/a")), c.client(tlstest.URI("spiffe://test/a")), c.client(tlstest.URI("spiffe://test/b"))
-	for i, s := range []struct {
+	for _, s := range []struct {
 		conn *grpc.ClientConn
 		ok   bool
 	}{
@@ -56,8 +55,8 @@ func TestLimitsCountIdentities(t *testing.T) {
 		p.ask(node("n"), xds.ClusterType)
 		if s.ok {
 			p.gets(xds.ClusterType)
-		} else if got := p.ends(); got.Code() != codes.ResourceExhausted {
-			t.Errorf("%d: %v", i, got)
+		} else {
+			p.WantEnd(codes.ResourceExhausted)
 		}
 	}
 	mu.Lock()
@@ -116,9 +115,7 @@ func TestSendTimeoutUnderTLS(t *testing.T) {
 	p.ask(node("slow"), u.Type)
 	r.eventually(func() bool { return r.srv.streamsOf("slow") == 1 })
 	r.eventually(func() bool { return r.srv.streamsOf("slow") == 0 })
-	if s := p.ends(); s.Code() != codes.Unavailable {
-		t.Error(s)
-	}
+	p.WantEnd(codes.Unavailable)
 	r.counted(telemetry.SendTimeout, 1)
 	r.eventually(func() bool { return conn.GetState() != connectivity.Ready })
 }
@@ -138,12 +135,7 @@ func TestOneAddressAtTwoListeners(t *testing.T) {
 		return rc.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })
 	}}
 	for _, addr := range []string{r.addr, r.listen(&listener.Policy{Key: "downstream.listeners[1]"})} {
-		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) { return from.DialContext(ctx, "tcp", to) }))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
+		conn := r.dialTo(addr, nil, grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) { return from.DialContext(ctx, "tcp", to) }))
 		p := r.ads(conn, xds.Delta)
 		p.ask(node("n"), xds.ClusterType)
 		p.gets(xds.ClusterType)

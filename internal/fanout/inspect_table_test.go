@@ -238,7 +238,7 @@ func TestP15_P19_P31_P71_StatesOfTypes(t *testing.T) {
 					if kind == "delta" {
 						v = xds.Delta
 					}
-					s.teller = s.serverFixture.teller(t, v)
+					s.teller = s.serverFixture.teller(v)
 				}
 				names, clusters := strings.CutPrefix(tc.names, "CDS")
 				s.group, s.names, s.url = s.groups.Group("edge"), strings.Fields(names), xds.EndpointType
@@ -305,7 +305,7 @@ func (s *stateScript) step(t *testing.T, words []string) (see func() string) {
 		c.say("", s.names...)
 	case "add":
 		s.names = append(s.names, args...)
-		if c != nil && c.delta != nil {
+		if c != nil && c.v == xds.Delta {
 			c.say("", args...)
 		} else if c != nil {
 			c.say("", s.names...)
@@ -331,14 +331,14 @@ func (s *stateScript) step(t *testing.T, words []string) (see func() string) {
 		case c == nil:
 			s.has = "v1"
 			return s.step(t, []string{"poll"})
-		case c.delta != nil:
+		case c.v == xds.Delta:
 			has := map[string]string{}
 			for _, n := range args {
 				has[n] = "v1"
 			}
-			c.delta.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(c.url), InitialResourceVersions: has, ResourceNamesSubscribe: s.names})
+			c.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(c.url), InitialResourceVersions: has, ResourceNamesSubscribe: s.names})
 		default:
-			c.version = "v1"
+			c.last.Version = "v1"
 			c.say("", s.names...)
 		}
 	case "restart":
@@ -357,7 +357,7 @@ func (s *stateScript) step(t *testing.T, words []string) (see func() string) {
 // answer acknowledges the response before, or rejects it; names are those that a SotW client lists.
 func (c *teller) answer(refused string, names ...string) {
 	c.t.Helper()
-	if c.delta != nil {
+	if c.v == xds.Delta {
 		names = nil
 	}
 	c.say(refused, names...)
@@ -441,22 +441,14 @@ func (r *serverFixture) newest() string {
 // teller is a client of either variant that asks for clusters and answers when it
 // is told to.
 type teller struct {
-	t       *testing.T
-	delta   *client
-	sotw    *sotw
-	url     xds.TypeURL
-	nonce   string
-	version string
+	*plain
+	v    xds.Variant
+	url  xds.TypeURL
+	last xdstest.Response
 }
 
-func (r *serverFixture) teller(t *testing.T, v xds.Variant) *teller {
-	c := &teller{t: t, url: xds.ClusterType}
-	if v == xds.Delta {
-		c.delta = r.delta(nil)
-	} else {
-		c.sotw = r.sotw(nil)
-	}
-	return c
+func (r *serverFixture) teller(v xds.Variant) *teller {
+	return &teller{plain: r.ads(r.dial(), v), v: v, url: xds.ClusterType}
 }
 
 // say sends a request: an answer to the response before, a NACK if it has a text.
@@ -466,31 +458,17 @@ func (c *teller) say(refused string, names ...string) {
 	if refused != "" {
 		e = &rpcstatus.Status{Code: 3, Message: refused}
 	}
-	if c.delta != nil {
-		c.delta.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(c.url), ResponseNonce: c.nonce, ErrorDetail: e, ResourceNamesSubscribe: names})
+	if c.v == xds.Delta {
+		c.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(c.url), ResponseNonce: c.last.Nonce, ErrorDetail: e, ResourceNamesSubscribe: names})
 		return
 	}
-	if err := c.sotw.Send(&discoveryv3.DiscoveryRequest{Node: node("n"), TypeUrl: string(c.url), ResponseNonce: c.nonce, VersionInfo: c.version, ErrorDetail: e, ResourceNames: names}); err != nil {
-		c.t.Fatal(err)
-	}
+	c.Send(&discoveryv3.DiscoveryRequest{Node: node("n"), TypeUrl: string(c.url), ResponseNonce: c.last.Nonce, VersionInfo: c.last.Version, ErrorDetail: e, ResourceNames: names})
 }
 
 // recv takes a response and does not answer.
 func (c *teller) recv() {
 	c.t.Helper()
-	if c.delta != nil {
-		m, err := c.delta.Recv()
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		c.nonce = m.Nonce
-		return
-	}
-	m, err := c.sotw.Recv()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	c.nonce, c.version = m.Nonce, m.VersionInfo
+	c.last = c.Next()
 }
 
 // is waits until the only client's only type is in the state.

@@ -287,7 +287,7 @@ func TestP57_SinceWhenAClientWaits(t *testing.T) {
 			r := newServerFixture(t, nil)
 			g := r.groups.Group("edge")
 			g.Publish(update(t, xds.EndpointType, "a", "b"))
-			c := r.teller(t, v)
+			c := r.teller(v)
 			c.url = xds.EndpointType
 			var names []string
 			add := func(name string) {

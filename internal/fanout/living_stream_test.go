@@ -39,14 +39,9 @@ func TestP62_FeaturesOfTheNode(t *testing.T) {
 	if got := plain.want("a "); got.Resources[0].Ttl != nil {
 		t.Errorf("to who takes none: %v", got)
 	}
-	s := r.sotw(nil)
-	if err := s.Send(&discoveryv3.DiscoveryRequest{Node: takes, TypeUrl: string(xds.ClusterType)}); err != nil {
-		t.Fatal(err)
-	}
-	whole, err := s.Recv()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := r.ads(r.dial(), xds.SotW)
+	s.ask(takes, xds.ClusterType)
+	whole := s.Next()
 	wrapped := new(discoveryv3.Resource)
 	if err := whole.Resources[0].UnmarshalTo(wrapped); err != nil || wrapped.Ttl.AsDuration() != time.Hour {
 		t.Errorf("%v, %v", wrapped, err)

@@ -100,15 +100,10 @@ func newMetrics(t testing.TB) *telemetry.Metrics {
 
 func (r *serverFixture) dial() *grpc.ClientConn { return xdstest.Dial(r.t, r.addr, nil) }
 
-// client is an incremental stream; sotw is the other.
+// client is a delta stream.
 type client struct {
 	t testing.TB
 	discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
-}
-
-type sotw struct {
-	t testing.TB
-	discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
 }
 
 func (r *serverFixture) delta(c *grpc.ClientConn) *client {
@@ -121,18 +116,6 @@ func (r *serverFixture) delta(c *grpc.ClientConn) *client {
 		r.t.Fatal(err)
 	}
 	return &client{r.t, st}
-}
-
-func (r *serverFixture) sotw(c *grpc.ClientConn) *sotw {
-	r.t.Helper()
-	if c == nil {
-		c = r.dial()
-	}
-	st, err := discoveryv3.NewAggregatedDiscoveryServiceClient(c).StreamAggregatedResources(xdstest.Context(r.t))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return &sotw{r.t, st}
 }
 
 func node(id string) *corev3.Node { return &corev3.Node{Id: id, Cluster: "edge"} }

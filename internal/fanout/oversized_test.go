@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/nonce"
 	"xdsrelay/internal/fanout/session/sessiontest"
@@ -50,23 +48,17 @@ func TestP38_TooLargeResponseIsReported(t *testing.T) {
 	r, log := smallServer(t, 3, time.Minute)
 	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.ListenerType, "a", "b"))
-	var clients []*sotw
+	var clients []*plain
 	for i := range 3 {
-		c := r.sotw(nil)
-		if err := c.Send(&discoveryv3.DiscoveryRequest{Node: node(fmt.Sprint("n", i)), TypeUrl: string(xds.ListenerType)}); err != nil {
-			t.Fatal(err)
-		}
+		c := r.ads(r.dial(), xds.SotW)
+		c.ask(node(fmt.Sprint("n", i)), xds.ListenerType)
 		clients = append(clients, c)
 	}
 	recv := func(n int) {
 		t.Helper()
 		for _, c := range clients {
-			got, err := c.Recv()
-			if err != nil || len(got.Resources) != n {
-				t.Fatalf("%v, %v, want %d resources", got, err, n)
-			}
-			if err := c.Send(&discoveryv3.DiscoveryRequest{TypeUrl: string(xds.ListenerType), ResponseNonce: got.Nonce, VersionInfo: got.VersionInfo}); err != nil {
-				t.Fatal(err)
+			if got := c.Ack(); len(got.Resources) != n {
+				t.Fatalf("%v, want %d resources", got, n)
 			}
 		}
 	}

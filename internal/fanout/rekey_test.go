@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,48 +63,27 @@ func TestP5_RekeyEndsStreamsOfChangedKeys(t *testing.T) {
 			var log xdstest.Log
 			r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
 			publishAll(r, "a", "edge", "other", "moved")
-			ask := func(cluster string) (ends func() codes.Code, next func(version string)) {
-				if v == xds.Delta {
-					c := r.opened(cluster)
-					return func() codes.Code { return c.ends().Code() }, func(name string) { c.want(name + " ") }
+			next := func(c *plain, name string, resources int) {
+				t.Helper()
+				if got := c.Ack(); len(got.Resources) != resources || v == xds.Delta && !slices.Equal(got.Names, []string{name}) {
+					t.Fatalf("with %s came %v", name, got)
 				}
-				c := r.sotw(nil)
-				if err := c.Send(&discoveryv3.DiscoveryRequest{Node: in(cluster), TypeUrl: string(xds.ClusterType)}); err != nil {
-					t.Fatal(err)
-				}
-				next = func(name string) {
-					t.Helper()
-					got, err := c.Recv()
-					if err != nil {
-						t.Fatal(err)
-					}
-					if n := len(got.Resources); (name == "a") != (n == 1) {
-						t.Fatalf("%d resources with %s", n, name)
-					}
-					if err := c.Send(&discoveryv3.DiscoveryRequest{TypeUrl: got.TypeUrl, ResponseNonce: got.Nonce, VersionInfo: got.VersionInfo}); err != nil {
-						t.Fatal(err)
-					}
-				}
-				next("a")
-				return func() codes.Code {
-					for {
-						if _, err := c.Recv(); err != nil {
-							return status.Code(err)
-						}
-					}
-				}, next
 			}
-			ends, _ := ask("edge")
-			_, stays := ask("other")
+			ask := func(cluster string) *plain {
+				c := r.ads(r.dial(), v)
+				c.ask(in(cluster), xds.ClusterType)
+				next(c, "a", 1)
+				return c
+			}
+			ends, stays := ask("edge"), ask("other")
 			r.rekeyed(0, moved)
-			if code := ends(); code != codes.Unavailable {
-				t.Errorf("ended with %v", code)
-			}
+			ends.WantEnd(codes.Unavailable)
 			r.counted(telemetry.KeyChanged, 1)
-			_, next := ask("edge") // comes again
+			again := ask("edge")
 			publishAll(r, "b", "moved", "other")
-			stays("b")
-			next("b")
+			all := map[xds.Variant]int{xds.SotW: 2, xds.Delta: 1}[v]
+			next(stays, "b", all)
+			next(again, "b", all)
 			if log.Count("rules, identity or secrets changed: the relay ends the affected streams") != 1 || log.Count("moving=1 refused=0 clients=2 over=0s") != 1 {
 				t.Errorf("the log has no summary:\n%s", log.String())
 			}

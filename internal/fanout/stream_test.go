@@ -44,20 +44,12 @@ func TestP3_Reports(t *testing.T) {
 	}
 	d.want("a ")
 	r.counted(telemetry.Report, 4)
-	s := r.sotw(nil)
-	for _, m := range []*discoveryv3.DiscoveryRequest{
-		{Node: node("n"), TypeUrl: string(xds.HealthReportType), ErrorDetail: unhealthy},
-		{TypeUrl: string(xds.HealthReportType)},
-		{TypeUrl: string(xds.ClusterType), ErrorDetail: unhealthy},
-		{TypeUrl: string(xds.ClusterType)},
-	} {
-		if err := s.Send(m); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got, err := s.Recv(); err != nil || got.TypeUrl != string(xds.ClusterType) {
-		t.Fatalf("%v, %v", got, err)
-	}
+	s := r.ads(r.dial(), xds.SotW)
+	s.Send(&discoveryv3.DiscoveryRequest{Node: node("n"), TypeUrl: string(xds.HealthReportType), ErrorDetail: unhealthy},
+		&discoveryv3.DiscoveryRequest{TypeUrl: string(xds.HealthReportType)},
+		&discoveryv3.DiscoveryRequest{TypeUrl: string(xds.ClusterType), ErrorDetail: unhealthy},
+		&discoveryv3.DiscoveryRequest{TypeUrl: string(xds.ClusterType)})
+	s.gets(xds.ClusterType)
 	r.counted(telemetry.Report, 7)
 	if log.Count("reason=report") != 7 || log.Count("the probe failed") != 4 {
 		t.Error(log.String())

@@ -11,8 +11,6 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 
 	"xdsrelay/config"
@@ -34,22 +32,13 @@ func verifierOf(i *tokenstest.Issuer) *tokens.Verifier {
 // dialWith returns a connection whose streams have a header authorization; empty: none.
 func (r *serverFixture) dialWith(addr, authorization string, secured *tls.Config) *grpc.ClientConn {
 	r.t.Helper()
-	creds := insecure.NewCredentials()
-	if secured != nil {
-		creds = credentials.NewTLS(secured)
-	}
-	c, err := grpc.NewClient(addr, grpc.WithTransportCredentials(creds), grpc.WithStreamInterceptor(
+	return r.dialTo(addr, secured, grpc.WithStreamInterceptor(
 		func(ctx context.Context, d *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 			if authorization != "" {
 				ctx = metadata.AppendToOutgoingContext(ctx, "authorization", authorization)
 			}
 			return open(ctx, d, cc, method, opts...)
 		}))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(func() { _ = c.Close() })
-	return c
 }
 
 // Without a valid token nothing of a stream is read. With one, rules see its claims, and the limits

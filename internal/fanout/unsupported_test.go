@@ -5,7 +5,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	"xdsrelay/internal/telemetry"
@@ -30,12 +29,7 @@ func TestUnsupportedCallsAreNamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var log xdstest.Log
 			r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
-			conn, err := grpc.NewClient(r.addr, append(tc.option, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = conn.Close() }() // nothing to flush
-			s, err := conn.NewStream(xdstest.Context(t), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, tc.method)
+			s, err := xdstest.Dial(t, r.addr, nil, tc.option...).NewStream(xdstest.Context(t), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, tc.method)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -131,6 +131,8 @@ func (s *Stream) Nack(url, nonce, why string, names ...string) {
 type Response struct {
 	Type, Version, Nonce, Identifier string
 	Resources                        []*anypb.Any
+	Names                            []string // delta: of Resources
+	Removed                          []string // delta
 }
 
 // Receive receives a response.
@@ -138,12 +140,13 @@ func (s *Stream) Receive() (Response, error) {
 	if !s.delta {
 		r := new(discoveryv3.DiscoveryResponse)
 		err := s.RecvMsg(r)
-		return Response{r.TypeUrl, r.VersionInfo, r.Nonce, r.GetControlPlane().GetIdentifier(), r.Resources}, err
+		return Response{Type: r.TypeUrl, Version: r.VersionInfo, Nonce: r.Nonce, Identifier: r.GetControlPlane().GetIdentifier(), Resources: r.Resources}, err
 	}
 	r := new(discoveryv3.DeltaDiscoveryResponse)
 	err := s.RecvMsg(r)
-	out := Response{Type: r.TypeUrl, Version: r.SystemVersionInfo, Nonce: r.Nonce, Identifier: r.GetControlPlane().GetIdentifier()}
+	out := Response{Type: r.TypeUrl, Version: r.SystemVersionInfo, Nonce: r.Nonce, Identifier: r.GetControlPlane().GetIdentifier(), Removed: r.RemovedResources}
 	for _, one := range r.Resources {
+		out.Names = append(out.Names, one.Name)
 		out.Resources = append(out.Resources, one.Resource)
 	}
 	return out, err
