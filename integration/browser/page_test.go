@@ -19,8 +19,6 @@ import (
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 func TestFleetIsLive(t *testing.T) {
@@ -51,10 +49,7 @@ func TestRefusedClientIsShown(t *testing.T) {
 	p.visit("/")
 	p.shows(".tiles", "0", "without clients")
 	p.shows("#origins", "connected") // before a client uses it
-	away := &client{node: node("lost-1", "nobody", ""), types: []string{clusterType}, nack: func() string { return "" }, served: func() {}}
-	if err := away.run(t.Context(), w.down); status.Code(err) != codes.PermissionDenied {
-		t.Fatal(err)
-	}
+	w.refuse()
 	p.shows(".alarms", "The relay refused or ended 1 stream in the last minute; reason unmapped, last node lost-1: ", "no aggregation rule matches this node", "(last ", "Refused clients get nothing", "Look up the reason unmapped")
 }
 
@@ -254,10 +249,7 @@ func TestWhereANodeGoes(t *testing.T) {
 		{"match": `node.cluster != "nobody"`, "key": []string{"node.cluster", "node.locality.zone"}},
 		{"match": `node.metadata.TEAM == "a"`, "key": "'a'"}}})
 	w.join(edge(3)...)
-	away := &client{node: node("lost-1", "nobody", ""), types: []string{clusterType}, nack: func() string { return "" }, served: func() {}}
-	if err := away.run(t.Context(), w.down); status.Code(err) != codes.PermissionDenied {
-		t.Fatal(err)
-	}
+	w.refuse()
 	p := w.open()
 	p.visit("/ui/where")
 	p.shows("section[aria-label=Rules]", "What the rules do to 3 clients", "aggregation.rules[1] (", ") gives no key to any node of 3 clients.")

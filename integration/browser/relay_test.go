@@ -1,7 +1,7 @@
 package browser
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,9 +13,17 @@ import (
 	"testing"
 	"time"
 
+	"xdsrelay/internal/fleet"
+	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+)
+
+const (
+	clusterType  = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+	listenerType = "type.googleapis.com/envoy.config.listener.v3.Listener"
 )
 
 // fixture is an origin of files, a relay and clients.
@@ -120,34 +128,41 @@ func (f *fixture) join(nodes ...*corev3.Node) (leave func()) {
 // begin is join for clients that may never have any clusters. It calls served once for each that
 // has.
 func (f *fixture) begin(served func(), nodes ...*corev3.Node) (leave func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	c := &crowd{stop: cancel}
-	types := []string{clusterType}
+	types := []fleet.Subscription{{Type: clusterType}}
 	if f.lds {
-		types = append(types, listenerType)
+		types = append(types, fleet.Subscription{Type: listenerType})
 	}
+	var leaves []func()
 	for i, n := range nodes {
-		one := &client{node: n, types: types, delta: i%2 == 1, served: sync.OnceFunc(served), nack: func() string {
-			if why := f.nack.Load(); why != nil && i == 0 {
-				return *why
-			}
-			return ""
-		}}
-		c.ended.Go(func() {
-			if err := one.run(ctx, f.down); err != nil {
-				c.mu.Lock()
-				c.wrong = append(c.wrong, err)
-				c.mu.Unlock()
-			}
+		once := sync.OnceFunc(served)
+		c, err := fleet.NewClient(fleet.ClientConfig{
+			Target: f.down, Node: n, Variant: fleet.Variant(i % 2), Behaviour: fleet.Raw, Subscribe: types, NoReconnect: true,
+			OnResponse: func(*fleet.Client, fleet.Response) { once() },
+			Nack: func(typ xds.TypeURL, _ []fleet.Resource) error {
+				if why := f.nack.Load(); why != nil && i == 0 && typ == clusterType {
+					return errors.New(*why)
+				}
+				return nil
+			},
 		})
-	}
-	leave = sync.OnceFunc(func() {
-		if err := c.leave(); err != nil {
-			f.Error(err)
+		if err != nil {
+			f.Fatal(err)
 		}
-	})
-	f.Cleanup(leave)
-	return leave
+		leaves = append(leaves, xdstest.Run(f, c.Run))
+	}
+	return func() {
+		for _, leave := range leaves {
+			leave()
+		}
+	}
+}
+
+// refuse lets a client connect whose node has no key.
+func (f *fixture) refuse() {
+	f.Helper()
+	s := xdstest.OpenStream(f, f.down, xdstest.SotWMethod)
+	s.Ask(node("lost-1", "nobody", ""), clusterType)
+	s.WantEnd(codes.PermissionDenied)
 }
 
 // edge returns n nodes in two zones.
