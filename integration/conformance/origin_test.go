@@ -75,60 +75,44 @@ func (c *control) site(key string) *site {
 }
 
 func (c *control) StreamAggregatedResources(g discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
-	return c.serve(g, false, func() (request, error) {
-		r, err := g.Recv()
-		return fromSotW(r), err
-	})
+	return serve(c, g, false, fromSotW)
 }
 
 func (c *control) DeltaAggregatedResources(g discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	return c.serve(g, true, func() (request, error) {
-		r, err := g.Recv()
-		return fromDelta(r), err
-	})
+	return serve(c, g, true, fromDelta)
 }
 
 // serve handles one of the relay's streams. The node's cluster in its first request selects the
 // site.
-func (c *control) serve(g grpc.ServerStream, delta bool, receive func() (request, error)) error {
-	first, err := receive()
+func serve[R interface{ GetNode() *corev3.Node }](c *control, g interface {
+	grpc.ServerStream
+	Recv() (R, error)
+}, delta bool, read func(R) request) error {
+	first, err := g.Recv()
 	if err != nil {
 		return err
 	}
+	node := first.GetNode()
 	c.mu.Lock()
-	s := c.sites[first.node.GetCluster()]
+	s := c.sites[node.GetCluster()]
 	c.mu.Unlock()
 	if s == nil {
-		return status.Errorf(codes.Unavailable, "no test has the key %q", first.node.GetCluster())
+		return status.Errorf(codes.Unavailable, "no test has the key %q", node.GetCluster())
 	}
-	u := &upstream{site: s, grpc: g, delta: delta, node: first.node, over: make(chan error, 1), asks: make(map[kind]*ask)}
+	u := &upstream{site: s, grpc: g, delta: delta, node: node, over: make(chan error, 1), asks: make(map[kind]*ask)}
 	if err := s.open(u); err != nil {
 		return err
 	}
 	defer s.close(u)
-	s.heard(u, first)
-	requests := make(chan request)
-	go func() {
-		defer close(requests)
-		for {
-			r, err := receive()
-			if err != nil {
-				return
-			}
-			select {
-			case requests <- r:
-			case <-g.Context().Done():
-				return
-			}
-		}
-	}()
+	s.heard(u, read(first))
+	requests := xdstest.Receive(g)
 	for {
 		select {
-		case r, ok := <-requests:
-			if !ok {
+		case r, more := <-requests:
+			if !more {
 				return nil
 			}
-			s.heard(u, r)
+			s.heard(u, read(r))
 		case err := <-u.over:
 			return err
 		}

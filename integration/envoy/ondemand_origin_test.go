@@ -2,7 +2,6 @@ package envoy
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"sync"
 	"time"
@@ -160,23 +159,7 @@ func (o *onDemandOrigin) serve(s deltaStream, url string) error {
 		delete(o.streams, changed)
 		o.mu.Unlock()
 	}()
-	requests := make(chan *discoveryv3.DeltaDiscoveryRequest)
-	ended := make(chan error, 1)
-	go func() {
-		for {
-			r, err := s.Recv()
-			if err != nil {
-				ended <- err
-				return
-			}
-			select {
-			case requests <- r:
-			case <-s.Context().Done():
-				ended <- s.Context().Err()
-				return
-			}
-		}
-	}()
+	requests := xdstest.Receive(s)
 	byURL := make(map[string]*deltaType)
 	ticks := time.NewTicker(runtimeTTL / 10)
 	defer ticks.Stop()
@@ -185,7 +168,10 @@ func (o *onDemandOrigin) serve(s deltaStream, url string) error {
 		select {
 		case <-ticks.C:
 			heartbeat = true
-		case r := <-requests:
+		case r, more := <-requests:
+			if !more {
+				return nil
+			}
 			if r.TypeUrl == "" {
 				r.TypeUrl = url
 			}
@@ -200,11 +186,6 @@ func (o *onDemandOrigin) serve(s deltaStream, url string) error {
 			}
 			o.subscribe(dt, r)
 		case <-changed:
-		case err := <-ended:
-			if err == io.EOF {
-				return nil
-			}
-			return err
 		}
 		for _, dt := range byURL {
 			if resp := o.respond(dt, heartbeat); resp != nil {

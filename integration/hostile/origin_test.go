@@ -89,22 +89,7 @@ func pack(name, version string, m proto.Message) *discoveryv3.Resource {
 }
 
 func (o *origin) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	asked, ended, pushes := make(chan *discoveryv3.DeltaDiscoveryRequest), make(chan struct{}), make(chan int, 1)
-	defer close(ended)
-	go func() {
-		defer close(asked)
-		for {
-			q, err := s.Recv()
-			if err != nil {
-				return
-			}
-			select {
-			case asked <- q:
-			case <-ended:
-				return
-			}
-		}
-	}()
+	asked, pushes := xdstest.Receive(s), make(chan int, 1)
 	nonce, cluster := 0, ""
 	send := func(typ string, rs ...*discoveryv3.Resource) error {
 		nonce++

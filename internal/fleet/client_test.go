@@ -11,7 +11,6 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
-	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -20,19 +19,15 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-func linear(typ xds.TypeURL, resources map[string]types.Resource) *cache.LinearCache {
-	return cache.NewLinearCache(string(typ), cache.WithInitialResources(resources))
-}
-
 // A rejected response changes no held resource; the next one is accepted.
 func TestRefuse(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
-			lin := linear(xds.ClusterType, map[string]types.Resource{"a": static("a")})
-			o := newOrigin(t, lin)
+			o := xdstest.StartOrigin(t, xdstest.OriginOptions{Cache: xdstest.Linear})
+			o.Put("c", static("a"))
 			var mu sync.Mutex
 			var rejected []string
-			c := run(t, ClientConfig{Target: o.target, Variant: v, Behaviour: Raw,
+			c := run(t, ClientConfig{Target: o.Address, Variant: v, Behaviour: Raw,
 				Subscribe: []Subscription{{Type: xds.ClusterType}},
 				Nack: func(typ xds.TypeURL, r []Resource) error {
 					if slices.ContainsFunc(r, func(r Resource) bool { return r.Name == "bad" }) {
@@ -48,14 +43,10 @@ func TestRefuse(t *testing.T) {
 			wait(t, c, "first", func(c *Client) bool { return c.Counters().Acks == 1 })
 			held, _ := c.Get(xds.ClusterType, "a")
 			version := held.Version
-			if err := lin.UpdateResource("bad", static("bad")); err != nil {
-				t.Fatal(err)
-			}
+			o.Put("c", static("bad"))
 			wait(t, c, "NACK", func(c *Client) bool { return c.Counters().Nacks == 1 })
 			holds(t, c, xds.ClusterType, "a")
-			if err := lin.UpdateResources(map[string]types.Resource{"good": static("good")}, []string{"bad"}); err != nil {
-				t.Fatal(err)
-			}
+			o.Change("c", []types.Resource{static("good")}, map[string][]string{string(xds.ClusterType): {"bad"}})
 			wait(t, c, "after", func(c *Client) bool { return c.Counters().Acks == 2 })
 			holds(t, c, xds.ClusterType, "a", "good")
 			mu.Lock()
@@ -63,17 +54,10 @@ func TestRefuse(t *testing.T) {
 			if !slices.Equal(rejected, []string{"no bad ones"}) {
 				t.Errorf("rejected: %q", rejected)
 			}
-			o.mu.Lock()
-			defer o.mu.Unlock()
-			if v == SotW && !slices.ContainsFunc(o.sotw, func(r *discoveryv3.DiscoveryRequest) bool {
-				return r.GetErrorDetail().GetMessage() == "no bad ones" && r.GetVersionInfo() == version && r.GetResponseNonce() != ""
-			}) {
-				t.Errorf("requests: %v", o.sotw)
-			}
-			if v == Delta && !slices.ContainsFunc(o.delta, func(r *discoveryv3.DeltaDiscoveryRequest) bool {
-				return r.GetErrorDetail().GetMessage() == "no bad ones" && r.GetResponseNonce() != ""
-			}) {
-				t.Errorf("requests: %v", o.delta)
+			if n := o.Requests(func(r xdstest.Request) bool {
+				return r.Error.GetMessage() == "no bad ones" && r.Nonce != "" && (v == Delta || r.Version == version)
+			}); len(n) != 1 {
+				t.Errorf("%d NACKs: %v", len(n), n)
 			}
 		})
 	}

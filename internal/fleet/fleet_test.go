@@ -15,13 +15,11 @@ import (
 
 // A fleet of both variants and behaviours ends with the origin's resources.
 func TestFleet(t *testing.T) {
-	snaps := snapshots(t)
-	s := snapshot(t, "1", xdstest.APIListener("svc", "r"), route("r", xdstest.RouteTo("/", "a")), eds("a", ""), load("a", 1))
-	set(t, snaps, s)
-	o := newOrigin(t, snaps)
+	o := xdstest.StartOrigin(t, xdstest.OriginOptions{})
+	o.Put("c", xdstest.APIListener("svc", "r"), route("r", xdstest.RouteTo("/", "a")), eds("a", ""), load("a", 1))
 	var applied, responses atomic.Uint64
-	f, err := New(Config{Target: o.target, Clients: 40, DeltaShare: 0.25, Ramp: 20 * time.Millisecond,
-		Nodes: func(int) *corev3.Node { return &corev3.Node{Id: "n"} },
+	f, err := New(Config{Target: o.Address, Clients: 40, DeltaShare: 0.25, Ramp: 20 * time.Millisecond,
+		Nodes: func(int) *corev3.Node { return &corev3.Node{Id: "n", Cluster: "c"} },
 		Client: ClientConfig{
 			OnApplied:  func(*Client, xds.TypeURL, string, time.Time) { applied.Add(1) },
 			OnResponse: func(*Client, Response) { responses.Add(1) },

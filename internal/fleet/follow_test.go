@@ -17,27 +17,24 @@ import (
 func TestEnvoyFollowsReferences(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
-			snaps := snapshots(t)
+			o := xdstest.StartOrigin(t, xdstest.OriginOptions{})
 			odd := listener("l2")
 			odd.DefaultFilterChain = filter("r3")
-			set(t, snaps, snapshot(t, "1",
-				listener("l1", "r1", "r2"), odd, xdstest.APIListener("l3", "r4"),
+			o.Set("c", listener("l1", "r1", "r2"), odd, xdstest.APIListener("l3", "r4"),
 				route("r1", xdstest.RouteTo("/", "a")), route("r2", xdstest.RouteTo("/", "b")), route("r3", xdstest.RouteTo("/", "c")), route("r4", xdstest.RouteTo("/", "c")), route("unused"),
 				eds("a", ""), eds("b", "b-service"), static("c"),
-				load("a", 1), load("b-service", 1), load("c", 1)))
-			o := newOrigin(t, snaps)
-			c := run(t, ClientConfig{Target: o.target, Variant: v})
+				load("a", 1), load("b-service", 1), load("c", 1))
+			c := run(t, ClientConfig{Target: o.Address, Variant: v})
 			wait(t, c, "first", func(c *Client) bool { return c.Len(xds.RouteType) == 4 && c.Complete() })
 			holds(t, c, xds.ListenerType, "l1", "l2", "l3")
 			holds(t, c, xds.RouteType, "r1", "r2", "r3", "r4")
 			holds(t, c, xds.ClusterType, "a", "b", "c")
 			holds(t, c, xds.EndpointType, "a", "b-service")
 
-			set(t, snaps, snapshot(t, "2",
-				listener("l1", "r1"),
+			o.Set("c", listener("l1", "r1"),
 				route("r1", xdstest.RouteTo("/", "d")), route("r2", xdstest.RouteTo("/", "b")), route("r3", xdstest.RouteTo("/", "c")), route("r4", xdstest.RouteTo("/", "c")),
 				eds("a", ""), eds("d", ""),
-				load("a", 2), load("b-service", 1), load("d", 1)))
+				load("a", 2), load("b-service", 1), load("d", 1))
 			wait(t, c, "second", func(c *Client) bool {
 				_, d := c.Get(xds.ClusterType, "d")
 				return d && c.Len(xds.ClusterType) == 2 && c.Len(xds.ListenerType) == 1 && c.Len(xds.RouteType) == 1 &&
@@ -58,23 +55,20 @@ func TestEnvoyFollowsReferences(t *testing.T) {
 func TestGRPCFollowsOneListener(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
-			snaps := snapshots(t)
-			set(t, snaps, snapshot(t, "1",
-				xdstest.APIListener("svc", "r1"), xdstest.APIListener("other", "r2"),
+			o := xdstest.StartOrigin(t, xdstest.OriginOptions{})
+			o.Set("c", xdstest.APIListener("svc", "r1"), xdstest.APIListener("other", "r2"),
 				route("r1", xdstest.RouteTo("/", "a"), weighted("b", "agg")), route("r2", xdstest.RouteTo("/", "z")),
 				eds("a", ""), eds("b", "b-service"), aggregate("agg", "m1", "m2"), eds("m1", ""), static("m2"), eds("z", ""),
-				load("a", 1), load("b-service", 1), load("m1", 1), load("z", 1)))
-			o := newOrigin(t, snaps)
-			c := run(t, ClientConfig{Target: o.target, Variant: v, Behaviour: GRPC, Listener: "svc"})
+				load("a", 1), load("b-service", 1), load("m1", 1), load("z", 1))
+			c := run(t, ClientConfig{Target: o.Address, Variant: v, Behaviour: GRPC, Listener: "svc"})
 			wait(t, c, "first", func(c *Client) bool { return c.Len(xds.EndpointType) == 3 && c.Complete() })
 			holds(t, c, xds.ListenerType, "svc")
 			holds(t, c, xds.RouteType, "r1")
 			holds(t, c, xds.ClusterType, "a", "b", "agg", "m1", "m2")
 			holds(t, c, xds.EndpointType, "a", "b-service", "m1")
 
-			set(t, snaps, snapshot(t, "2",
-				xdstest.APIListener("svc", "r1"), route("r1", xdstest.RouteTo("/", "a")),
-				eds("a", "elsewhere"), load("elsewhere", 1)))
+			o.Set("c", xdstest.APIListener("svc", "r1"), route("r1", xdstest.RouteTo("/", "a")),
+				eds("a", "elsewhere"), load("elsewhere", 1))
 			wait(t, c, "second", func(c *Client) bool {
 				_, ok := c.Get(xds.EndpointType, "elsewhere")
 				return ok && c.Len(xds.ClusterType) == 1
@@ -83,8 +77,8 @@ func TestGRPCFollowsOneListener(t *testing.T) {
 			holds(t, c, xds.EndpointType, "elsewhere")
 
 			// Without its listener it holds nothing, and subscribes to no other name.
-			set(t, snaps, snapshot(t, "3", xdstest.APIListener("other", "r2"), route("r1", xdstest.RouteTo("/", "a")),
-				eds("a", "elsewhere"), load("elsewhere", 1)))
+			o.Set("c", xdstest.APIListener("other", "r2"), route("r1", xdstest.RouteTo("/", "a")),
+				eds("a", "elsewhere"), load("elsewhere", 1))
 			wait(t, c, "third", func(c *Client) bool { return c.Len(xds.ListenerType) == 0 })
 			for _, typ := range []xds.TypeURL{xds.RouteType, xds.ClusterType, xds.EndpointType} {
 				if n, wild := c.Names(typ); len(n) != 0 || wild {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,13 +13,7 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	aggregatev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
-	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
 	"go.uber.org/goleak"
-	"google.golang.org/protobuf/proto"
 
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
@@ -29,37 +22,6 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var variants = []Variant{SotW, Delta}
-
-// origin is go-control-plane's server, and the requests to it.
-type origin struct {
-	target string
-	mu     sync.Mutex
-	sotw   []*discoveryv3.DiscoveryRequest
-	delta  []*discoveryv3.DeltaDiscoveryRequest
-}
-
-func newOrigin(t *testing.T, c cache.Cache) *origin {
-	t.Helper()
-	o := new(origin)
-	ctx, cancel := context.WithCancel(context.Background())
-	srv := server.NewServer(ctx, c, server.CallbackFuncs{
-		StreamRequestFunc: func(_ int64, r *discoveryv3.DiscoveryRequest) error {
-			o.mu.Lock()
-			defer o.mu.Unlock()
-			o.sotw = append(o.sotw, proto.Clone(r).(*discoveryv3.DiscoveryRequest))
-			return nil
-		},
-		StreamDeltaRequestFunc: func(_ int64, r *discoveryv3.DeltaDiscoveryRequest) error {
-			o.mu.Lock()
-			defer o.mu.Unlock()
-			o.delta = append(o.delta, proto.Clone(r).(*discoveryv3.DeltaDiscoveryRequest))
-			return nil
-		},
-	})
-	o.target = xdstest.ServeADS(t, srv)
-	t.Cleanup(cancel)
-	return o
-}
 
 // run runs a client until the test ends.
 func run(t *testing.T, cfg ClientConfig) *Client {
@@ -154,32 +116,4 @@ func weighted(clusters ...string) *routev3.Route {
 
 func route(name string, routes ...*routev3.Route) *routev3.RouteConfiguration {
 	return &routev3.RouteConfiguration{Name: name, VirtualHosts: []*routev3.VirtualHost{{Name: "v", Domains: []string{"*"}, Routes: routes}}}
-}
-
-func snapshot(t *testing.T, version string, resources ...types.Resource) *cache.Snapshot {
-	t.Helper()
-	byType := make(map[resource.Type][]types.Resource)
-	for _, r := range resources {
-		url := string("type.googleapis.com/" + r.(proto.Message).ProtoReflect().Descriptor().FullName())
-		byType[url] = append(byType[url], r)
-	}
-	s, err := cache.NewSnapshot(version, byType)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-func snapshots(t *testing.T) cache.SnapshotCache {
-	t.Helper()
-	// Not go-control-plane's ADS mode, which withholds answers until all of a node's resources are
-	// requested.
-	return cache.NewSnapshotCache(false, cache.IDHash{}, nil)
-}
-
-func set(t *testing.T, c cache.SnapshotCache, s *cache.Snapshot) {
-	t.Helper()
-	if err := c.SetSnapshot(context.Background(), "n", s); err != nil {
-		t.Fatal(err)
-	}
 }

@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"context"
 	"reflect"
 	"slices"
 	"testing"
@@ -9,6 +8,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -46,54 +46,41 @@ type peer struct {
 	variant Variant
 	asks    chan ask
 	end     chan error // ends the stream
-	out     func(proto.Message) error
-	ctx     context.Context
+	out     func(any) error
 }
 
 func (s *script) StreamAggregatedResources(st discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
-	return s.serve(&peer{variant: SotW, ctx: st.Context(), out: func(m proto.Message) error { return st.SendMsg(m) }},
-		func() (ask, error) {
-			r, err := st.Recv()
-			return ask{typ: xds.TypeURL(r.GetTypeUrl()), node: r.GetNode(), version: r.GetVersionInfo(), nonce: r.GetResponseNonce(),
-				err: r.GetErrorDetail().GetMessage(), names: r.GetResourceNames()}, err
-		})
+	return serve(s, st, SotW, func(r *discoveryv3.DiscoveryRequest) ask {
+		return ask{typ: xds.TypeURL(r.GetTypeUrl()), node: r.GetNode(), version: r.GetVersionInfo(), nonce: r.GetResponseNonce(),
+			err: r.GetErrorDetail().GetMessage(), names: r.GetResourceNames()}
+	})
 }
 
 func (s *script) DeltaAggregatedResources(st discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	return s.serve(&peer{variant: Delta, ctx: st.Context(), out: func(m proto.Message) error { return st.SendMsg(m) }},
-		func() (ask, error) {
-			r, err := st.Recv()
-			return ask{typ: xds.TypeURL(r.GetTypeUrl()), node: r.GetNode(), nonce: r.GetResponseNonce(),
-				err: r.GetErrorDetail().GetMessage(), names: r.GetResourceNamesSubscribe(),
-				drop: r.GetResourceNamesUnsubscribe(), initial: r.GetInitialResourceVersions()}, err
-		})
+	return serve(s, st, Delta, func(r *discoveryv3.DeltaDiscoveryRequest) ask {
+		return ask{typ: xds.TypeURL(r.GetTypeUrl()), node: r.GetNode(), nonce: r.GetResponseNonce(),
+			err: r.GetErrorDetail().GetMessage(), names: r.GetResourceNamesSubscribe(),
+			drop: r.GetResourceNamesUnsubscribe(), initial: r.GetInitialResourceVersions()}
+	})
 }
 
-func (s *script) serve(p *peer, recv func() (ask, error)) error {
-	p.asks, p.end = make(chan ask, 256), make(chan error, 1)
+func serve[R any](s *script, st interface {
+	grpc.ServerStream
+	Recv() (R, error)
+}, v Variant, read func(R) ask) error {
+	p := &peer{variant: v, asks: make(chan ask, 256), end: make(chan error, 1), out: st.SendMsg}
 	s.peers <- p
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			a, err := recv()
-			if err != nil {
-				return
+	requests := xdstest.Receive(st)
+	for {
+		select {
+		case r, more := <-requests:
+			if !more {
+				return nil
 			}
-			select {
-			case p.asks <- a:
-			case <-p.ctx.Done():
-				return
-			}
+			p.asks <- read(r)
+		case err := <-p.end:
+			return err
 		}
-	}()
-	select {
-	case err := <-p.end:
-		return err
-	case <-done:
-		return nil
-	case <-p.ctx.Done():
-		return nil
 	}
 }
 

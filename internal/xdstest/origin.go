@@ -102,6 +102,7 @@ type Request struct {
 	Node        string
 	Names       []string // SotW: all names; delta: the subscribed ones
 	Unsubscribe []string
+	Version     string // SotW
 	Nonce       string
 	Error       *statuspb.Status // of a NACK
 	Versions    int              // delta: the number of initial_resource_versions
@@ -263,6 +264,22 @@ func (o *Origin) Put(node string, resources ...types.Resource) {
 	o.Change(node, resources, nil)
 }
 
+// Set gives the nodes of a cluster these resources and no others.
+func (o *Origin) Set(node string, resources ...types.Resource) {
+	o.t.Helper()
+	gone := make(map[string][]string)
+	o.mu.Lock()
+	for url, byName := range o.contents[node] {
+		gone[url] = slices.Collect(maps.Keys(byName))
+	}
+	o.mu.Unlock()
+	for _, r := range resources {
+		url, name := NameOf(r)
+		gone[url] = slices.DeleteFunc(gone[url], func(n string) bool { return n == name })
+	}
+	o.Change(node, resources, gone)
+}
+
 // PutTTL adds or changes a resource that expires ttl after its last heartbeat.
 // Linear caches ignore the TTL.
 func (o *Origin) PutTTL(node string, r types.Resource, ttl time.Duration) {
@@ -392,7 +409,7 @@ func (o *Origin) Fetch(ctx context.Context, r *cache.Request) (cache.Response, e
 // SotWRequest returns what a request says.
 func SotWRequest(r *discoveryv3.DiscoveryRequest) Request {
 	return Request{Type: r.GetTypeUrl(), Node: r.GetNode().GetId(), Names: slices.Clone(r.GetResourceNames()),
-		Nonce: r.GetResponseNonce(), Error: r.GetErrorDetail(), Size: proto.Size(r)}
+		Version: r.GetVersionInfo(), Nonce: r.GetResponseNonce(), Error: r.GetErrorDetail(), Size: proto.Size(r)}
 }
 
 // DeltaRequest returns what a request says.

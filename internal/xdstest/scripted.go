@@ -1,6 +1,7 @@
 package xdstest
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -50,6 +51,30 @@ func ServeADS(t testing.TB, service discoveryv3.AggregatedDiscoveryServiceServer
 		served.Wait()
 	})
 	return l.Addr().String()
+}
+
+// Receive receives the requests of a stream on another goroutine. The channel is closed when the
+// stream ends.
+func Receive[R any](s interface {
+	Recv() (R, error)
+	Context() context.Context
+}) <-chan R {
+	requests := make(chan R)
+	go func() {
+		defer close(requests)
+		for {
+			r, err := s.Recv()
+			if err != nil {
+				return
+			}
+			select {
+			case requests <- r:
+			case <-s.Context().Done():
+				return
+			}
+		}
+	}()
+	return requests
 }
 
 // StreamAggregatedResources serves SotW.
