@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"bytes"
 	"fmt"
 
 	"github.com/zeebo/xxh3"
@@ -28,7 +27,7 @@ func (c *Client) violate(s *stream, t xds.TypeURL, format string, args ...any) {
 
 // check records the violations in a response. It returns an error if a real client rejects the
 // response, and none if a real client ignores the fault. Needs mu.
-func (c *Client) check(s *stream, url xds.TypeURL, f *scannedResponse) error {
+func (c *Client) check(s *stream, url xds.TypeURL, f *response) error {
 	var fault error
 	wrong := func(rejects bool, format string, args ...any) {
 		c.violate(s, url, format, args...)
@@ -52,27 +51,27 @@ func (c *Client) check(s *stream, url xds.TypeURL, f *scannedResponse) error {
 		}
 	}
 
+	seen := make(map[string]bool, len(f.items))
 	for i := range f.items {
 		it := &f.items[i]
-		if it.hasBody && string(it.typeURL) != f.typeURL {
+		if it.hasBody && it.typeURL != f.typeURL {
 			wrong(true, "resource %q is of type %q", it.name, it.typeURL)
 		}
-		if len(it.name) == 0 {
+		if it.name == "" {
 			wrong(true, "a resource without a name")
 			continue
 		}
-		h := xxh3.Hash(it.name)
-		if j, ok := f.seen[h]; ok && bytes.Equal(f.items[j].name, it.name) {
+		if seen[it.name] {
 			wrong(true, "resource %q twice in a response", it.name)
 			continue
 		}
-		f.seen[h] = i
+		seen[it.name] = true
 		if !t.covers(it.name) && !t.wantedBefore(it.name) {
 			wrong(false, "resource %q was not requested", it.name)
 		}
 	}
 	for _, name := range f.removed {
-		if j, ok := f.seen[xxh3.Hash(name)]; ok && bytes.Equal(f.items[j].name, name) {
+		if seen[name] {
 			wrong(true, "name %q both in resources and in removed_resources", name)
 		}
 		if !t.covers(name) && !t.wantedBefore(name) {

@@ -111,14 +111,10 @@ type Response struct {
 	Resources  int
 	Removed    int
 
-	scannedResponse *scannedResponse
+	response *response
 }
 
-// Contents returns the response's resources, without hashes, and the names that it removes. Call it
-// only in OnResponse, before that returns.
-func (r Response) Contents() (resources []Resource, removed []string) {
-	for _, name := range r.scannedResponse.removed {
-		removed = append(removed, string(name))
-	}
-	return copies(r.scannedResponse), removed
+// Contents returns the response's resources, without hashes, and the names that it removes.
+func (r Response) Contents() ([]Resource, []string) {
+	return resources(r.response), r.response.removed
 }

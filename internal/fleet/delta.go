@@ -30,10 +30,9 @@ func (c *Client) deltaRequest(s *stream, t *typeState, r *reply) *discoveryv3.De
 }
 
 // applyDelta applies a response: first the resources, then the removals.
-func (c *Client) applyDelta(t *typeState, f *scannedResponse) {
+func (c *Client) applyDelta(t *typeState, f *response) {
 	c.applyItems(t, f)
-	for _, b := range f.removed {
-		name := string(b)
+	for _, name := range f.removed {
 		c.removed(t, name)
 		if _, ok := t.names[name]; ok {
 			if t.absent == nil {

@@ -1,9 +1,8 @@
 package fleet
 
 import (
-	"bytes"
+	"cmp"
 	"errors"
-	"fmt"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -15,23 +14,11 @@ var errDetached = errors.New("the client left the stream")
 
 // handle accepts or rejects a response. Only the reader calls it. So between its two critical
 // sections only names are removed, and nothing else of a type changes.
-func (c *Client) handle(s *stream, b []byte, received time.Time) error {
-	f := scannedPool.Get().(*scannedResponse)
-	defer f.release()
-	scan := scanSotW
-	if c.cfg.Variant == Delta {
-		scan = scanDelta
-	}
-	if err := scan(b, f); err != nil {
-		c.lock()
-		c.violate(s, "", "unreadable response: %v", err)
-		c.unlock()
-		return fmt.Errorf("unreadable response: %w", err)
-	}
+func (c *Client) handle(s *stream, f *response, received time.Time) error {
 	url := xds.TypeURL(f.typeURL)
 	if c.cfg.OnResponse != nil {
 		c.cfg.OnResponse(c, Response{Type: url, Identifier: f.identifier,
-			Resources: len(f.items), Removed: len(f.removed), scannedResponse: f})
+			Resources: len(f.items), Removed: len(f.removed), response: f})
 	}
 	undecoded := c.hash(url, f)
 
@@ -54,7 +41,7 @@ func (c *Client) handle(s *stream, b []byte, received time.Time) error {
 		fault = undecoded
 	}
 	if fault == nil && c.cfg.Nack != nil {
-		fault = c.cfg.Nack(url, copies(f))
+		fault = c.cfg.Nack(url, resources(f))
 	}
 
 	c.lock()
@@ -89,7 +76,7 @@ func (c *Client) handle(s *stream, b []byte, received time.Time) error {
 
 // hash hashes the bodies, and decodes the references of types that are followed. With its error the
 // client rejects the response.
-func (c *Client) hash(url xds.TypeURL, f *scannedResponse) error {
+func (c *Client) hash(url xds.TypeURL, f *response) error {
 	follows := c.cfg.Behaviour != Raw && decoders[url] != nil
 	var fault error
 	for i := range f.items {
@@ -98,30 +85,25 @@ func (c *Client) hash(url xds.TypeURL, f *scannedResponse) error {
 			continue
 		}
 		it.hash = hashOf(it)
-		if follows && fault == nil && string(it.typeURL) == string(url) {
+		if follows && fault == nil && it.typeURL == string(url) {
 			it.refs, fault = c.cfg.refs.get(url, it.hash, it.body)
 		}
 	}
 	return fault
 }
 
-// copies returns the response's resources for Nack. It copies bodies, because the buffer goes
-// back to the transport.
-func copies(f *scannedResponse) []Resource {
+// resources returns the response's resources for Nack.
+func resources(f *response) []Resource {
 	out := make([]Resource, 0, len(f.items))
 	for i := range f.items {
 		it := &f.items[i]
-		r := Resource{Name: string(it.name), Version: f.version, Hash: it.hash, Body: bytes.Clone(it.body)}
-		if len(it.version) > 0 {
-			r.Version = string(it.version)
-		}
-		out = append(out, r)
+		out = append(out, Resource{Name: it.name, Version: cmp.Or(it.version, f.version), Hash: it.hash, Body: it.body})
 	}
 	return out
 }
 
 // applyItems applies the resources of a response.
-func (c *Client) applyItems(t *typeState, f *scannedResponse) {
+func (c *Client) applyItems(t *typeState, f *response) {
 	t.gen++
 	for i := range f.items {
 		it := &f.items[i]
@@ -129,12 +111,12 @@ func (c *Client) applyItems(t *typeState, f *scannedResponse) {
 			continue
 		}
 		if !it.hasBody { // a heartbeat
-			if e := t.held[string(it.name)]; e != nil {
+			if e := t.held[it.name]; e != nil {
 				e.gen = t.gen
 			}
 			continue
 		}
-		before := t.held[string(it.name)]
+		before := t.held[it.name]
 		e, differs := t.put(it, f.version, c.cfg.DiscardBodies)
 		switch {
 		case t.url == xds.EndpointType:

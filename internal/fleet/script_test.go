@@ -139,7 +139,7 @@ func (p *peer) sendDelta(t *testing.T, typ xds.TypeURL, version, nonce string, r
 	r := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(typ), SystemVersionInfo: version, Nonce: nonce, RemovedResources: removed}
 	for _, m := range resources {
 		a := anyOf(typ, m)
-		r.Resources = append(r.Resources, &discoveryv3.Resource{Name: string(fieldOne(a.GetValue())), Version: version, Resource: a})
+		r.Resources = append(r.Resources, &discoveryv3.Resource{Name: nameOf(a.GetValue()), Version: version, Resource: a})
 	}
 	p.post(t, r)
 }

@@ -28,7 +28,7 @@ func (c *Client) sotwRequest(s *stream, t *typeState, r *reply) *discoveryv3.Dis
 }
 
 // applySotW applies a response. If it is complete, missing resources are removed.
-func (c *Client) applySotW(t *typeState, f *scannedResponse) {
+func (c *Client) applySotW(t *typeState, f *response) {
 	c.applyItems(t, f)
 	if !t.fullState && (!c.cfg.WildcardIsFull || !t.wildcard) {
 		return

@@ -4,10 +4,14 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -45,7 +49,7 @@ func (c *Client) runStream(ctx context.Context, conn grpc.ClientConnInterface) (
 	sctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	cs, err := conn.NewStream(sctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method,
-		grpc.ForceCodecV2(codec{}), grpc.MaxCallRecvMsgSize(maxResponse))
+		grpc.MaxCallRecvMsgSize(maxResponse))
 	if err != nil {
 		err = fmt.Errorf("open stream: %w", err)
 		c.lock()
@@ -106,17 +110,35 @@ func (c *Client) open(s *stream) {
 
 // read handles responses until the stream ends.
 func (c *Client) read(s *stream) error {
-	var r received
 	for {
-		if err := s.cs.RecvMsg(&r); err != nil {
-			return err
+		r, err := c.receive(s)
+		if status.Code(err) == codes.Internal && strings.Contains(err.Error(), "unmarshal") {
+			c.lock()
+			c.violate(s, "", "unreadable response: %v", err)
+			c.unlock()
 		}
-		err := c.handle(s, r.buf.ReadOnlyData(), time.Now())
-		r.free()
 		if err != nil {
 			return err
 		}
+		if err := c.handle(s, r, time.Now()); err != nil {
+			return err
+		}
 	}
+}
+
+func (c *Client) receive(s *stream) (*response, error) {
+	if c.cfg.Variant == Delta {
+		m := new(discoveryv3.DeltaDiscoveryResponse)
+		if err := s.cs.RecvMsg(m); err != nil {
+			return nil, err
+		}
+		return deltaResponse(m), nil
+	}
+	m := new(discoveryv3.DiscoveryResponse)
+	if err := s.cs.RecvMsg(m); err != nil {
+		return nil, err
+	}
+	return sotwResponse(m)
 }
 
 // write sends the outbox, and ends when it is empty.

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -14,8 +15,7 @@ type Hash [16]byte
 
 func hashOf(it *item) Hash {
 	h := xxh3.Hash128(it.body)
-	t := xxh3.Hash(it.typeURL)
-	h.Hi ^= t
+	h.Hi ^= xxh3.HashString(it.typeURL)
 	return h.Bytes()
 }
 
@@ -100,15 +100,15 @@ func (t *typeState) reset(versions bool) {
 }
 
 // covers reports whether the client subscribes to this resource.
-func (t *typeState) covers(name []byte) bool {
-	_, named := t.names[string(name)]
+func (t *typeState) covers(name string) bool {
+	_, named := t.names[name]
 	return t.wildcard || named
 }
 
 // wantedBefore reports whether the resource was subscribed to earlier on this stream. A server may
 // send it if the request without it is in flight.
-func (t *typeState) wantedBefore(name []byte) bool {
-	_, named := t.past[string(name)]
+func (t *typeState) wantedBefore(name string) bool {
+	_, named := t.past[name]
 	return named
 }
 
@@ -161,22 +161,19 @@ func (t *typeState) sorted() []string {
 
 // put stores a resource, and reports whether it is new or differs from the held one.
 func (t *typeState) put(it *item, version string, discard bool) (*entry, bool) {
-	e := t.held[string(it.name)]
-	if len(it.version) > 0 {
-		version = reuse(it.version, e)
-	}
+	e := t.held[it.name]
+	version = cmp.Or(it.version, version)
 	if e != nil && e.Hash == it.hash {
 		e.Version, e.gen = version, t.gen
 		t.count.Resends++
 		return e, false
 	}
-	name := string(it.name)
-	e = &entry{Resource: Resource{Name: name, Version: version, Hash: it.hash}, refs: it.refs, gen: t.gen}
+	e = &entry{Resource: Resource{Name: it.name, Version: version, Hash: it.hash}, refs: it.refs, gen: t.gen}
 	if !discard {
-		e.Body = append(make([]byte, 0, len(it.body)), it.body...)
+		e.Body = it.body
 	}
-	t.held[name] = e
-	delete(t.absent, name)
+	t.held[it.name] = e
+	delete(t.absent, it.name)
 	return e, true
 }
 
@@ -186,11 +183,4 @@ func (t *typeState) remove(name string) {
 		delete(t.held, name)
 		t.count.Removed++
 	}
-}
-
-func reuse(b []byte, e *entry) string {
-	if e != nil && e.Version == string(b) {
-		return e.Version
-	}
-	return string(b)
 }
