@@ -1,12 +1,9 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 	"testing"
-	"time"
 
-	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/xds"
 )
 
@@ -54,38 +51,5 @@ func TestAllMembers(t *testing.T) {
 	// Asked alone, the first has all its clients.
 	if code, out := all[0].run("wait", "--key", key, "--type", "CDS", "--version", "v2", "--or-newer", "--timeout", "20s"); code != 0 {
 		t.Errorf("%d %s", code, out)
-	}
-}
-
-func TestSumOfProgress(t *testing.T) {
-	at := time.Now()
-	of := func(known bool, clients, reached, nacking int) progress {
-		return progress{Progress: keystatus.Progress{InUse: clients > 0, Known: known, Clients: clients, Reached: reached, Nacking: nacking,
-			Started: at.Add(time.Duration(clients)), Laggard: &keystatus.Laggard{Node: fmt.Sprint(clients), Since: at.Add(-time.Duration(clients))}}}
-	}
-	draining := of(true, 1, 1, 0)
-	draining.Draining = true
-	held := of(true, 0, 0, 0) // by a relay that serves followers only
-	held.InUse = true
-	for name, c := range map[string]struct {
-		all  []progress
-		want string
-	}{
-		"one":                    {[]progress{of(true, 4, 3, 1)}, "true 4 3 1 75 false 4"},
-		"two":                    {[]progress{of(true, 4, 4, 0), of(true, 6, 3, 2)}, "true 10 7 2 70 false 6"},
-		"one does not know it":   {[]progress{of(true, 4, 4, 0), of(false, 6, 0, 0)}, "false 10 4 0 40 false 6"},
-		"the other does not":     {[]progress{of(false, 6, 0, 0), of(true, 4, 4, 0)}, "false 10 4 0 40 false 6"},
-		"one without clients":    {[]progress{of(false, 0, 0, 0), of(true, 4, 4, 0)}, "true 4 4 0 100 false 4"},
-		"the key is not in use":  {[]progress{of(false, 0, 0, 0), of(false, 0, 0, 0)}, "false 0 0 0 0 false 0"},
-		"the owner without them": {[]progress{of(false, 0, 0, 0), held}, "true 0 0 0 0 false 0"},
-		"one drains":             {[]progress{of(true, 4, 4, 0), draining}, "true 5 5 0 100 true 4"},
-	} {
-		p := sum(c.all)
-		if got := fmt.Sprintln(p.Known, p.Clients, p.Reached, p.Nacking, p.Percent, p.Draining, p.Laggard.Node); strings.TrimSpace(got) != c.want {
-			t.Errorf("%s: %s, want %s", name, got, c.want)
-		}
-	}
-	if longest(nil, nil) != nil {
-		t.Error("somebody lags")
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"xdsrelay/internal/admin/rulestatus"
 	"xdsrelay/internal/admin/sources"
 	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/wait"
 )
 
 // items is a list as the admin API and the commands have it.
@@ -41,7 +42,7 @@ var outputs = map[string]any{
 	"status-summary":  summary{},
 	"validate":        validation{},
 	"version":         buildInfo{},
-	"wait":            outcome{},
+	"wait":            wait.Outcome{},
 }
 
 // docs/schemas has the JSON Schema of each command's output. `make docs` sets WRITE_DOCS, with

@@ -133,7 +133,7 @@ type statusRun struct {
 	userAgent string
 	summary   bool
 	members   bool // of all relays of the cluster
-	// ignoreDead is that of memberNames.
+	// IgnoreDead is that of memberNames.
 	ignoreDead time.Duration
 }
 

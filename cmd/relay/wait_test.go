@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"xdsrelay/internal/admin/keystatus"
-	"xdsrelay/internal/terminal"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
 )
@@ -138,45 +136,6 @@ func TestWaitOverARestart(t *testing.T) {
 	}
 }
 
-// The waiter expects the clients that it has seen.
-func TestWaiterCountsOnThoseThatWereThere(t *testing.T) {
-	now := time.Unix(1e9, 0)
-	first, second := now.Add(-time.Hour), now.Add(-time.Second)
-	w := &waiter{percent: 99, clients: 1, settle: settle}
-	record := func(started time.Time, clients, reached, nacking int) bool {
-		w.record(keystatus.Progress{Started: started, InUse: true, Known: true, Clients: clients, Reached: reached, Nacking: nacking, Pending: clients - reached - nacking}, now)
-		return w.reached()
-	}
-	for _, c := range []struct {
-		started                   time.Time
-		clients, reached, nacking int
-		want                      bool
-	}{
-		{first, 0, 0, 0, false},
-		{first, 100, 98, 0, false},
-		{second, 1, 1, 0, false}, // of a hundred
-		{second, 99, 99, 0, true},
-		{second, 150, 148, 2, false},
-		{second, 150, 149, 1, true},
-	} {
-		if got := record(c.started, c.clients, c.reached, c.nacking); got != c.want {
-			t.Errorf("%+v: %v", c, got)
-		}
-	}
-	if w.unreachable != 0 {
-		t.Errorf("%d answers by which it cannot be reached", w.unreachable)
-	}
-	record(second, 100, 90, 2)
-	record(second, 100, 90, 2)
-	if w.unreachable != 2 {
-		t.Errorf("%d answers by which it cannot be reached", w.unreachable)
-	}
-	now = now.Add(settle)
-	if !record(second, 1, 1, 0) {
-		t.Error("those that do not come back are waited for longer")
-	}
-}
-
 func TestWaitFaults(t *testing.T) {
 	for _, c := range [][]string{
 		{`required flag(s) "key", "type", "version" not set`},
@@ -275,41 +234,6 @@ func TestWaitForAKeyThatIsNotInUse(t *testing.T) {
 	o.ends(ended, code, 0, "relay: key edge is not in use", "reached: 1 of 1 client")
 }
 
-// A stopping relay has fewer clients each moment: the last of them are neither a success nor a
-// failure.
-func TestWaitWhileTheRelayStops(t *testing.T) {
-	now := time.Unix(1e9, 0)
-	for name, last := range map[string]keystatus.Progress{
-		"the last one has it":     {Known: true, InUse: true, Clients: 1, Reached: 1, Percent: 100, Draining: true},
-		"the last one refuses it": {Known: true, InUse: true, Clients: 1, Nacking: 1, Draining: true},
-		"no client is left":       {Known: true, InUse: true, Draining: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var out, errs bytes.Buffer
-			w := &waiter{percent: 99, clients: 1, settle: settle, timeout: time.Minute, out: &out, errs: &errs, format: terminal.FormatText}
-			w.record(keystatus.Progress{Known: true, InUse: true, Clients: 100, Reached: 50, Pending: 50}, now)
-			for range 3 {
-				w.record(last, now)
-				w.show(now)
-				if w.reached() || w.unreachable > 0 {
-					t.Fatalf("%+v", w)
-				}
-			}
-			if got := errs.String(); got != "relay: the relay is stopping; waiting for it to come back\n" {
-				t.Errorf("%q", got)
-			}
-			if err := w.late(); err != exitError(exitLate) || !strings.Contains(out.String(), "not reached within 1m0s: the relay is stopping") {
-				t.Errorf("%v %q", err, out.String())
-			}
-			// It is back with one of the clients.
-			w.record(keystatus.Progress{Started: now, Known: true, InUse: true, Clients: 1, Reached: 1}, now)
-			if w.reached() {
-				t.Error("one of a hundred is taken for all")
-			}
-		})
-	}
-}
-
 // A real relay that drains ends streams one by one; the remaining ones are not all.
 func TestWaitWhileARelayDrains(t *testing.T) {
 	address := xdstest.FreeAddress(t)
@@ -351,33 +275,6 @@ func TestProgressOfARelayThatDrains(t *testing.T) {
 	o.ends(ended, code, exitLate, "relay: the relay is stopping", "not reached within 500ms: the relay is stopping")
 }
 
-// A terminal has a bar in one line.
-func TestBar(t *testing.T) {
-	var out, errs bytes.Buffer
-	width := 200
-	w := &waiter{out: &out, errs: &errs, bar: true, format: terminal.FormatText, answered: true, key: "k", width: func() int { return width }}
-	w.last = keystatus.Progress{InUse: true, Known: true, Clients: 4, Reached: 1, Pending: 3, Percent: 25}
-	show := func() string {
-		out.Reset()
-		w.show(time.Now())
-		return out.String()
-	}
-	if got := show(); got != "\r\x1b[K[#######.......................] 1 of 4 clients (25.0 %), 3 pending" {
-		t.Errorf("%q", got)
-	}
-	// A longer line would leave its beginning on the terminal.
-	width = 40
-	if got := show(); got != "\r\x1b[K[#######.......................] 1 of …" {
-		t.Errorf("%q", got)
-	}
-	// The line is removed before other output.
-	width = 80
-	w.last = keystatus.Progress{}
-	if got := show(); got != "\r\x1b[K\r\x1b[Kkey k is not in use; waiting for a client with this key" || errs.String() != "relay: key k is not in use; waiting for a client with this key\n" {
-		t.Errorf("%q %q", got, errs.String())
-	}
-}
-
 // JSON has the reason for a failure, also without an answer of the relay.
 func TestWaitSaysWhyAsData(t *testing.T) {
 	o := operate(t, "")
@@ -408,17 +305,5 @@ func TestWaitSaysWhyAsData(t *testing.T) {
 	ended <- text
 	if strings.Contains(text, "reason") {
 		t.Errorf("reached, and yet there is a reason:\n%s", text)
-	}
-
-	var out, errs bytes.Buffer
-	w := &waiter{key: "edge", version: "v1", typ: typeFlag(xds.ClusterType), format: terminal.FormatJSON, out: &out, errs: &errs}
-	w.record(keystatus.Progress{Key: "edge", InUse: true, Draining: true}, time.Now())
-	if err := w.late(); err != exitError(exitLate) {
-		t.Error(err)
-	}
-	for _, want := range []string{`"reason": "the relay is stopping; waiting for it to come back"`, `"key": "edge"`, `"type": "type.googleapis.com/envoy.config.cluster.v3.Cluster"`, `"version": "v1"`} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("no %s in\n%s", want, &out)
-		}
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package wait
 
 import (
 	"time"
@@ -6,9 +6,9 @@ import (
 	"xdsrelay/internal/admin/keystatus"
 )
 
-// members tracks how many clients of the key were there during a wait. It is not safe for
+// presence tracks how many clients of the key were there during a wait. It is not safe for
 // concurrent use.
-type members struct {
+type presence struct {
 	counts []clientCount // of recent answers, strictly falling: a lower one before a higher one is dropped
 	peak   int           // the highest count since the version came; before that, of the settle time
 	known  bool          // the version came
@@ -24,7 +24,7 @@ type clientCount struct {
 // record adds an answer. With anew, requests failed before it: clients of that time get the whole
 // settle time to come back. With restarted, the peak starts anew, because clients may have moved to
 // another relay.
-func (c *members) record(p *keystatus.Progress, anew, restarted bool, settle time.Duration, now time.Time) {
+func (c *presence) record(p *keystatus.Progress, anew, restarted bool, settle time.Duration, now time.Time) {
 	if restarted {
 		c.known, c.until = false, now.Add(settle)
 	}
@@ -49,7 +49,7 @@ func (c *members) record(p *keystatus.Progress, anew, restarted bool, settle tim
 }
 
 // lately is the highest count within the settle time.
-func (c *members) lately() int {
+func (c *presence) lately() int {
 	if len(c.counts) == 0 {
 		return 0
 	}
@@ -58,4 +58,4 @@ func (c *members) lately() int {
 
 // gone is how many clients left since the version came and did not come back within the settle
 // time.
-func (c *members) gone() int { return c.peak - c.lately() }
+func (c *presence) gone() int { return c.peak - c.lately() }

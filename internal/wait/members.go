@@ -1,4 +1,4 @@
-package main
+package wait
 
 import (
 	"context"
@@ -7,10 +7,10 @@ import (
 	"xdsrelay/internal/adminclient"
 )
 
-// adminclient.AskAll asks all members of the cluster, and returns their sum. It is an error if one does not
+// askAllMembers asks all members of the cluster, and returns their sum. It is an error if one does not
 // answer.
 func (w *waiter) askAllMembers(ctx context.Context) (progress, error) {
-	answers, err := adminclient.AskAll(ctx, w.relay, w.ignoreDead, func(member *adminclient.Client, name string) (progress, error) {
+	answers, err := adminclient.AskAll(ctx, w.Relay, w.IgnoreDead, func(member *adminclient.Client, name string) (progress, error) {
 		return w.askOne(ctx, member, w.marks[name])
 	})
 	if err == nil {
