@@ -11,6 +11,7 @@ import (
 
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // /clients/{node} has locality and metadata of the node, without secrets and in bounded size. The
@@ -19,18 +20,9 @@ func TestClientHasItsLocalityAndMetadata(t *testing.T) {
 	r := serve(t, nil)
 	var table xds.NodeTable
 	node := func(team string) *xds.Node {
-		metadata, err := structpb.NewStruct(map[string]any{"team": team, "token": "open-sesame"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		raw, err := proto.Marshal(&corev3.Node{Id: "n", Locality: &corev3.Locality{Region: "eu", Zone: "eu-1"}, Metadata: metadata})
-		if err != nil {
-			t.Fatal(err)
-		}
-		n, err := table.Intern(raw)
-		if err != nil {
-			t.Fatal(err)
-		}
+		metadata := xdstest.Must(structpb.NewStruct(map[string]any{"team": team, "token": "open-sesame"}))(t)
+		raw := xdstest.Must(proto.Marshal(&corev3.Node{Id: "n", Locality: &corev3.Locality{Region: "eu", Zone: "eu-1"}, Metadata: metadata}))(t)
+		n := xdstest.Must(table.Intern(raw))(t)
 		return n
 	}
 	small, large := node("shop"), node(strings.Repeat("x", 64<<10))

@@ -19,6 +19,7 @@ import (
 	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
+	"xdsrelay/internal/xdstest"
 )
 
 // resourceOf makes a resource from a message.
@@ -26,20 +27,11 @@ func resourceOf(t *testing.T, typ xds.TypeURL, name string, m proto.Message) *xd
 	t.Helper()
 	a := &anypb.Any{TypeUrl: string(typ), Value: []byte("unknown")}
 	if m != nil {
-		b, err := proto.Marshal(m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := xdstest.Must(proto.Marshal(m))(t)
 		a.Value = b
 	}
-	wire, err := proto.Marshal(a)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := xds.NewResource(xds.TypeOf(typ), name, wire)
-	if err != nil {
-		t.Fatal(err)
-	}
+	wire := xdstest.Must(proto.Marshal(a))(t)
+	r := xdstest.Must(xds.NewResource(xds.TypeOf(typ), name, wire))(t)
 	return r
 }
 
@@ -77,9 +69,7 @@ func TestConfigDump(t *testing.T) {
 				text := ""
 				if d.Resource != nil {
 					var m map[string]any
-					if err := json.Unmarshal(d.Resource, &m); err != nil {
-						t.Fatal(err)
-					}
+					xdstest.NoError(t, json.Unmarshal(d.Resource, &m))
 					if text = " is "; m["name"] != nil {
 						text += fmt.Sprint(m["name"])
 					} else {
@@ -126,10 +116,7 @@ func TestConfigDump(t *testing.T) {
 
 func normalJSON(t *testing.T, v any) []byte {
 	t.Helper()
-	b, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := xdstest.Must(json.Marshal(v))(t)
 	return b
 }
 

@@ -16,6 +16,7 @@ import (
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // visitor reads a page's events.
@@ -29,18 +30,12 @@ type visitor struct {
 func (r *serverFixture) listen(headers ...string) *visitor {
 	r.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url+"/events", nil)
-	if err != nil {
-		r.Fatal(err)
-	}
+	req := xdstest.Must(http.NewRequestWithContext(ctx, http.MethodGet, r.url+"/events", nil))(r)
 	for i := 0; i < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
 	}
 	// No timeout: it would cover the whole answer.
-	res, err := (&http.Client{Transport: r.client.Transport}).Do(req)
-	if err != nil {
-		r.Fatal(err)
-	}
+	res := xdstest.Must((&http.Client{Transport: r.client.Transport}).Do(req))(r)
 	r.Cleanup(func() { cancel(); res.Body.Close() })
 	return &visitor{serverFixture: r, body: res, lines: bufio.NewScanner(res.Body), cancel: cancel}
 }
@@ -51,9 +46,7 @@ func (l *visitor) next() (overview.Overview, bool) {
 	for l.lines.Scan() {
 		if data, ok := strings.CutPrefix(l.lines.Text(), "data: "); ok {
 			var o overview.Overview
-			if err := json.Unmarshal([]byte(data), &o); err != nil {
-				l.Fatal(err)
-			}
+			xdstest.NoError(l, json.Unmarshal([]byte(data), &o))
 			return o, true
 		}
 	}
@@ -95,9 +88,7 @@ func TestPagesEndWithTheRelay(t *testing.T) {
 	if _, ok := l.next(); !ok {
 		t.Fatal("no event")
 	}
-	if err := r.stop(); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, r.stop())
 	if _, ok := l.next(); ok {
 		t.Error("there is more")
 	}

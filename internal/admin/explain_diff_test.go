@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 type diffPage struct {
@@ -27,14 +28,8 @@ func (r *serverFixture) diffBy(path, body string) (p diffPage) {
 func (r *serverFixture) nodes(n int) {
 	r.Helper()
 	for i := range n {
-		raw, err := proto.Marshal(&corev3.Node{Id: fmt.Sprint("n", i), Cluster: fmt.Sprint(i % 3)})
-		if err != nil {
-			r.Fatal(err)
-		}
-		node, err := new(xds.NodeTable).Intern(raw)
-		if err != nil {
-			r.Fatal(err)
-		}
+		raw := xdstest.Must(proto.Marshal(&corev3.Node{Id: fmt.Sprint("n", i), Cluster: fmt.Sprint(i % 3)}))(r)
+		node := xdstest.Must(new(xds.NodeTable).Intern(raw))(r)
 		r.shown.nodes = append(r.shown.nodes, node)
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"xdsrelay/internal/xdstest"
 )
 
 // every path with its methods
@@ -92,10 +94,7 @@ func TestIndexHasAllPaths(t *testing.T) {
 
 // docs/configuration.md lists exactly the paths that need no token.
 func TestConfigurationReferenceNamesWhatIsOpen(t *testing.T) {
-	src, err := os.ReadFile("../../docs/configuration.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	src := xdstest.Must(os.ReadFile("../../docs/configuration.md"))(t)
 	_, said, _ := strings.Cut(string(src), "All requests must carry the token, except requests for:")
 	said, _, ok := strings.Cut(said, "gRPC health")
 	if !ok {
@@ -475,10 +474,7 @@ func TestBodies(t *testing.T) {
 	}
 	req, _ := http.NewRequest("GET", r.url+"/live", nil)
 	req.Header.Set("X", strings.Repeat("x", 2*maxHeader))
-	res, err := r.client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := xdstest.Must(r.client.Do(req))(t)
 	_ = res.Body.Close()
 	if res.StatusCode != 431 {
 		t.Errorf("a large header: %s", res.Status)

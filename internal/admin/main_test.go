@@ -38,6 +38,7 @@ import (
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
+	"xdsrelay/internal/xdstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -285,14 +286,8 @@ aggregation:
 func compile(t *testing.T, text string) *aggregator.Rules {
 	t.Helper()
 	file := write(t, "relay.yaml", text)
-	cfg, err := config.Load(file, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := aggregator.Compile(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := xdstest.Must(config.Load(file, nil))(t)
+	r := xdstest.Must(aggregator.Compile(cfg))(t)
 	return r
 }
 
@@ -300,18 +295,13 @@ func compile(t *testing.T, text string) *aggregator.Rules {
 func write(t *testing.T, name, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	return file
 }
 
 func newServer(t *testing.T, change func(*Options)) *serverFixture {
 	t.Helper()
-	metrics, err := telemetry.New(telemetry.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	metrics := xdstest.Must(telemetry.New(telemetry.Options{}))(t)
 	r := &serverFixture{T: t, shown: &fakeRelay{}, metrics: metrics, drains: make(chan struct{}, 10)}
 	compiled := compile(t, rules)
 	o := Options{
@@ -323,9 +313,7 @@ func newServer(t *testing.T, change func(*Options)) *serverFixture {
 	if change != nil {
 		change(&o)
 	}
-	if r.Server, err = New(o); err != nil {
-		t.Fatal(err)
-	}
+	r.Server = xdstest.Must(New(o))(t)
 	return r
 }
 
@@ -333,10 +321,7 @@ func newServer(t *testing.T, change func(*Options)) *serverFixture {
 func serve(t *testing.T, change func(*Options)) *serverFixture {
 	t.Helper()
 	r := newServer(t, change)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := xdstest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	r.url = "http://" + l.Addr().String()
 	r.client = &http.Client{
 		Transport:     &http.Transport{},
@@ -368,25 +353,16 @@ type reply struct {
 // do sends a request; headers are pairs of a name and a value.
 func (r *serverFixture) do(method, path, body string, headers ...string) reply {
 	r.Helper()
-	req, err := http.NewRequest(method, r.url+path, bytes.NewReader([]byte(body)))
-	if err != nil {
-		r.Fatal(err)
-	}
+	req := xdstest.Must(http.NewRequest(method, r.url+path, bytes.NewReader([]byte(body))))(r)
 	for i := 0; i < len(headers); i += 2 {
 		if headers[i] == "Host" {
 			req.Host = headers[i+1]
 		}
 		req.Header.Set(headers[i], headers[i+1])
 	}
-	res, err := r.client.Do(req)
-	if err != nil {
-		r.Fatal(err)
-	}
+	res := xdstest.Must(r.client.Do(req))(r)
 	defer res.Body.Close()
-	b, err := io.ReadAll(res.Body)
-	if err != nil {
-		r.Fatal(err)
-	}
+	b := xdstest.Must(io.ReadAll(res.Body))(r)
 	return reply{res, b}
 }
 

@@ -13,6 +13,7 @@ import (
 	"xdsrelay/internal/admin/jsonyaml"
 	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/xds/snapshot"
+	"xdsrelay/internal/xdstest"
 )
 
 // A deeply nested answer stays small in each format, and says the same with and without
@@ -46,12 +47,8 @@ func TestAnswersAreBoundedWhateverTheirDepth(t *testing.T) {
 					continue // yaml cannot read such a depth
 				}
 				var asY, asJ any
-				if err := yaml.Unmarshal(y, &asY); err != nil {
-					t.Fatal(err)
-				}
-				if err := yaml.Unmarshal(j, &asJ); err != nil {
-					t.Fatal(err)
-				}
+				xdstest.NoError(t, yaml.Unmarshal(y, &asY))
+				xdstest.NoError(t, yaml.Unmarshal(j, &asJ))
 				a, _ := json.Marshal(asY)
 				if b, _ := json.Marshal(asJ); string(a) != string(b) {
 					t.Errorf("%s: YAML says something else", what)

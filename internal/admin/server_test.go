@@ -12,6 +12,7 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
+	"xdsrelay/internal/xdstest"
 )
 
 func TestWithoutTokenOnlyLoopback(t *testing.T) {
@@ -80,10 +81,7 @@ func TestTLS(t *testing.T) {
 func TestRunEnds(t *testing.T) {
 	r := serve(t, nil)
 	r.get("/live", nil)
-	idle, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	idle := xdstest.Must(net.Dial("tcp", strings.TrimPrefix(r.url, "http://")))(t)
 	defer idle.Close()
 	cut := make(chan struct{})
 	go func() {
@@ -96,9 +94,7 @@ func TestRunEnds(t *testing.T) {
 		r.get("/live", nil)
 	}
 	begun := time.Now()
-	if err := r.stop(); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, r.stop())
 	if trace.IsEnabled() {
 		t.Error("the trace goes on")
 	}
@@ -137,10 +133,7 @@ func TestRunWaitsForWhatItServes(t *testing.T) {
 
 func TestRunTellsThatTheListenerFailed(t *testing.T) {
 	r := newServer(t, nil)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := xdstest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	_ = l.Close()
 	if err := r.Server.Run(context.Background(), l); err == nil || !strings.HasPrefix(err.Error(), "admin 127.0.0.1:") {
 		t.Errorf("%v", err)

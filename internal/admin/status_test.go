@@ -30,6 +30,7 @@ import (
 	"xdsrelay/internal/upstream/filesource"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
+	"xdsrelay/internal/xdstest"
 )
 
 func TestReadyFromOpenListenersUntilDrain(t *testing.T) {
@@ -525,10 +526,7 @@ func TestYAML(t *testing.T) {
 
 func TestYAMLKeysMayBeLong(t *testing.T) {
 	in := map[string]any{strings.Repeat("k", 5000): 1, "on": 1.5, "x": nil}
-	b, err := jsonyaml.YAML(in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := xdstest.Must(jsonyaml.YAML(in))(t)
 	var out map[string]any
 	if err := yaml.Unmarshal(b, &out); err != nil || len(out) != 3 || out["on"] != 1.5 {
 		t.Fatalf("%v: %s", err, b)
@@ -537,24 +535,16 @@ func TestYAMLKeysMayBeLong(t *testing.T) {
 
 func normal(t *testing.T, v any) string {
 	t.Helper()
-	b, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := xdstest.Must(json.Marshal(v))(t)
 	var a any
-	if err := json.Unmarshal(b, &a); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, json.Unmarshal(b, &a))
 	b, _ = json.MarshalIndent(a, "", " ")
 	return string(b)
 }
 
 // docs/operations.md explains each field of the store.
 func TestDocsExplainEachFieldOfTheStore(t *testing.T) {
-	text, err := os.ReadFile("../../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := xdstest.Must(os.ReadFile("../../docs/operations.md"))(t)
 	_, section, _ := strings.Cut(string(text), "\n## The store\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	of := reflect.TypeFor[storeInfo]()

@@ -25,6 +25,7 @@ import (
 	"xdsrelay/internal/fanout/subscriber/subscribertest"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
+	"xdsrelay/internal/xdstest"
 )
 
 // ads is one client on one stream of a server, all of it real but the clock,
@@ -93,21 +94,15 @@ func oneADS(t *testing.T, v xds.Variant, o adsOptions, f func(*ads)) {
 		var parts sync.WaitGroup
 		parts.Go(func() { _ = g.Serve(srv.Listen(l, &listener.Policy{Key: "downstream", Secrets: config.SecretsMTLS})) })
 		parts.Go(func() { _ = srv.Run(ctx) })
-		conn, err := grpc.NewClient("passthrough:", grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return l.Dial() }))
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := xdstest.Must(grpc.NewClient("passthrough:", grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return l.Dial() })))(t)
 		a := &ads{t: t, variant: v, srv: srv, groups: groups, g: groups.Group("edge"), conn: conn, types: map[xds.TypeURL]*adsType{}}
 		method := "/" + aggregated + "/" + map[xds.Variant]string{xds.SotW: "StreamAggregatedResources", xds.Delta: "DeltaAggregatedResources"}[v]
 		if o.only != "" {
 			typ := xds.TypeOf(o.only)
 			method = "/" + typ.Service + "/" + map[xds.Variant]string{xds.SotW: typ.SotW, xds.Delta: typ.Delta}[v]
 		}
-		a.stream, err = conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
-		if err != nil {
-			t.Fatal(err)
-		}
+		a.stream = xdstest.Must(conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method))(t)
 		parts.Go(a.receive)
 		t.Cleanup(func() {
 			cancel()
@@ -180,9 +175,7 @@ func (a *ads) ask(short string, names ...string) {
 
 func (a *ads) say(m any) {
 	a.t.Helper()
-	if err := a.stream.SendMsg(m); err != nil {
-		a.t.Fatal(err)
-	}
+	xdstest.NoError(a.t, a.stream.SendMsg(m))
 }
 
 // withhold has the client not answer a type any more.

@@ -99,9 +99,7 @@ func TestP6_ExcludedClientGetsNothing(t *testing.T) {
 	publishAll(r, "a", "edge")
 	c := r.delta(nil)
 	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: in("edge"), TypeUrl: string(xds.ClusterType)})
-	if _, err := c.Recv(); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.Must(c.Recv())(t)
 	policies := []PolicyChange{{Policy: policy, Identity: mustIdentity(t, `node.cluster != "edge"`), Secrets: config.SecretsAllow}}
 	r.srv.ChangeRules(policies, func() {
 		publishAll(r, "b", "edge")

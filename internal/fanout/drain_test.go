@@ -99,10 +99,7 @@ func TestRefusedPollsAreLogged(t *testing.T) {
 		t.Error(log.String())
 	}
 	for body, reason := range map[string]string{"": "the body is empty", " \n": "the body is empty", "{": "not a DiscoveryRequest in canonical JSON"} {
-		got, err := r.Post(xdstest.Context(t), c, "/v3/discovery:clusters", []byte(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := xdstest.Must(r.Post(xdstest.Context(t), c, "/v3/discovery:clusters", []byte(body)))(t)
 		if f := r.Refused(got, 400); !strings.Contains(f.Error, reason) {
 			t.Errorf("%q: %+v", body, f)
 		}

@@ -50,10 +50,7 @@ func TestOtherProtocolsAreNamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var log xdstest.Log
 			r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
-			c, err := net.Dial("tcp", r.listen(&listener.Policy{Key: "downstream", TLS: tc.tls}))
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := xdstest.Must(net.Dial("tcp", r.listen(&listener.Policy{Key: "downstream", TLS: tc.tls})))(t)
 			defer func() { _ = c.Close() }()
 			tc.client(c)
 			r.counted(tc.reason, 1)
@@ -90,10 +87,7 @@ func TestPingsAreNamed(t *testing.T) {
 	for name, secured := range map[string]*tls.Config{"plaintext": nil, "TLS": certs.server(false)} {
 		t.Run(name, func(t *testing.T) {
 			r := newServerFixture(t, nil)
-			c, err := net.Dial("tcp", r.listen(&listener.Policy{Key: "downstream", TLS: secured}))
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := xdstest.Must(net.Dial("tcp", r.listen(&listener.Policy{Key: "downstream", TLS: secured})))(t)
 			defer func() { _ = c.Close() }()
 			peer := c.LocalAddr().String()
 			if secured != nil {

@@ -8,6 +8,7 @@ import (
 	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
+	"xdsrelay/internal/xdstest"
 )
 
 var variants = []xds.Variant{xds.SotW, xds.Delta}
@@ -36,10 +37,7 @@ func newFrameFixture(t testing.TB, url xds.TypeURL, v xds.Variant) *frameFixture
 // joins is another client of the group, with these features, in place of the one before.
 func (w *frameFixture) joins(features ...string) {
 	w.T.Helper()
-	n, err := new(xds.NodeTable).Intern(xds.WithFeatures((&xds.Node{}).Bytes(), features...))
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	n := xdstest.Must(new(xds.NodeTable).Intern(xds.WithFeatures((&xds.Node{}).Bytes(), features...)))(w.T)
 	w.s = session.New(&w.Type, n.ResourceFormat(w.variant), maxResponse)
 }
 
@@ -51,9 +49,7 @@ func (w *frameFixture) wild(specs ...string)  { w.Say(true, w.s.Requested().Name
 func (w *frameFixture) ask(seq uint64, names ...string) {
 	w.T.Helper()
 	var r xds.Request
-	if err := r.Scan(w.variant, sessiontest.Request{Names: names}.Wire(w.variant), 0); err != nil {
-		w.T.Fatal(err)
-	}
+	xdstest.NoError(w.T, r.Scan(w.variant, sessiontest.Request{Names: names}.Wire(w.variant), 0))
 	want, _ := w.s.Subscribe(&r)
 	w.s.Request(&r, w.intern(want), seq)
 }

@@ -124,13 +124,8 @@ func TestSendTimeoutUnderTLS(t *testing.T) {
 func TestOneAddressAtTwoListeners(t *testing.T) {
 	r := newServerFixture(t, func(o *Options) { o.Limits.StreamsPerConnection = 1 })
 	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := free.Close(); err != nil {
-		t.Fatal(err)
-	}
+	free := xdstest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	xdstest.NoError(t, free.Close())
 	from := &net.Dialer{LocalAddr: free.Addr(), Control: func(_, _ string, rc syscall.RawConn) error {
 		return rc.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })
 	}}
@@ -156,20 +151,13 @@ func TestPortProbeIsNoFailedHandshake(t *testing.T) {
 	r := newServerFixture(t, nil)
 	addr := r.listen(&listener.Policy{Key: "downstream", TLS: c.server(true)})
 	for _, says := range []string{"", "", "no TLS"} {
-		conn, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := xdstest.Must(net.Dial("tcp", addr))(t)
 		if says != "" {
 			_, _ = conn.Write([]byte(says))
 			_, _ = conn.Read(make([]byte, 1)) // so it was read
 		}
-		if err := conn.(*net.TCPConn).SetLinger(0); err != nil {
-			t.Fatal(err)
-		}
-		if err := conn.Close(); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, conn.(*net.TCPConn).SetLinger(0))
+		xdstest.NoError(t, conn.Close())
 	}
 	r.counted(telemetry.Handshake, 1)
 	if got := r.srv.RecentRefusals(); len(got) != 1 || got[0].Count != 1 {
@@ -184,10 +172,7 @@ func TestFailedHandshakesAreLogged(t *testing.T) {
 	r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
 	addr := r.listen(&listener.Policy{Key: "downstream", TLS: c.server(true)})
 	for range 5 {
-		conn, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := xdstest.Must(net.Dial("tcp", addr))(t)
 		_, _ = conn.Write([]byte("no TLS"))
 		_, _ = conn.Read(make([]byte, 1)) // so it was read
 		_ = conn.Close()

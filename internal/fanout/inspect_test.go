@@ -28,10 +28,7 @@ func TestInspect(t *testing.T) {
 	cc := r.dial()
 	c := r.delta(cc)
 	c.ask(xds.ClusterType)
-	m, err := c.Recv()
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := xdstest.Must(c.Recv())(t)
 	c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: m.TypeUrl, ResponseNonce: m.Nonce, ErrorDetail: &rpcstatus.Status{Code: 3, Message: "no such thing"}})
 	c.ask(xds.EndpointType, "e", "f")
 	c.recv()
@@ -97,10 +94,7 @@ func TestClientsAreCountedByState(t *testing.T) {
 	for range 4 {
 		c := r.delta(cc)
 		c.ask(xds.ClusterType)
-		m, err := c.Recv()
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := xdstest.Must(c.Recv())(t)
 		nonces = append(nonces, m.Nonce)
 		switch len(nonces) {
 		case 1, 2:
@@ -162,10 +156,7 @@ func TestPollersAreCountedByState(t *testing.T) {
 // gauge reads one of types by their state.
 func gauge(t *testing.T, m *telemetry.Metrics, name, typ, state string) float64 {
 	t.Helper()
-	families, err := m.Gatherer().Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := xdstest.Must(m.Gatherer().Gather())(t)
 	for _, f := range families {
 		for _, s := range f.Metric {
 			if f.GetName() == name && s.Label[0].GetValue() == state && s.Label[1].GetValue() == typ {
@@ -185,9 +176,7 @@ func TestP27_P66_ResumingClientIsSynced(t *testing.T) {
 	first := r.delta(nil)
 	first.ask(xds.RouteType, "r")
 	m := first.recv()
-	if err := first.CloseSend(); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, first.CloseSend())
 	r.eventually(func() bool { return len(r.srv.Clients()) == 0 })
 	c := r.delta(nil)
 	c.must(&discoveryv3.DeltaDiscoveryRequest{

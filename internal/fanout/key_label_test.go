@@ -9,6 +9,7 @@ import (
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // With the key label, what is counted for clients is counted under their key, for streams and for
@@ -16,10 +17,7 @@ import (
 // subscriber.
 func TestCountsHaveTheirKey(t *testing.T) {
 	labelled := func(o *Options) {
-		m, err := telemetry.New(telemetry.Options{KeyLabel: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := xdstest.Must(telemetry.New(telemetry.Options{KeyLabel: true}))(t)
 		o.Metrics = m
 	}
 	t.Run("streams", func(t *testing.T) {
@@ -49,9 +47,7 @@ func TestCountsHaveTheirKey(t *testing.T) {
 		if all := r.scrape(); strings.Contains(all, `key=""`) {
 			t.Error("there are series of no key")
 		}
-		if err := o.CloseSend(); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, o.CloseSend())
 		r.eventually(func() bool { return !strings.Contains(r.scrape(), `key="core"`) })
 	})
 	t.Run("polls", func(t *testing.T) {

@@ -163,9 +163,7 @@ func TestP27_ClientVersionsCountPerType(t *testing.T) {
 	}
 	for _, u := range []xds.TypeURL{xds.ClusterType, xds.EndpointType} {
 		r.groups.Group("edge").Publish(snapshot.Update{Type: u, Wildcard: true})
-		if _, err := c.Recv(); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.Must(c.Recv())(t)
 	}
 }
 
@@ -223,9 +221,7 @@ func pinning(r *serverFixture, _ *grpc.ClientConn) *client {
 	g.Publish(blob("x"))
 	c := r.delta(nil)
 	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: "slow", Cluster: "blobs"}, TypeUrl: string(blobType)})
-	if _, err := c.Recv(); err != nil {
-		r.t.Fatal(err)
-	}
+	xdstest.Must(c.Recv())(r.t)
 	g.Publish(blob("y"))
 	g.Publish(blob("z"))
 	return c

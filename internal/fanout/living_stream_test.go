@@ -9,6 +9,7 @@ import (
 
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
+	"xdsrelay/internal/xdstest"
 )
 
 // A client is told apart by the features of its node, on both kinds of streams;
@@ -29,10 +30,7 @@ func TestP62_FeaturesOfTheNode(t *testing.T) {
 	c, plain := r.delta(nil), r.delta(nil)
 	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: takes, TypeUrl: string(xds.ClusterType)})
 	plain.ask(xds.ClusterType, "*")
-	first, err := c.Recv()
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := xdstest.Must(c.Recv())(t)
 	if first.Resources[0].Ttl.AsDuration() != time.Hour {
 		t.Errorf("%v", first)
 	}

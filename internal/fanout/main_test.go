@@ -76,10 +76,7 @@ func bubble(t *testing.T, change func(*Options)) (*Server, *subscribertest.Joine
 // listen opens one more listener, and returns its address.
 func (r *serverFixture) listen(policy *listener.Policy) string {
 	r.t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	l := xdstest.Must(net.Listen("tcp", "127.0.0.1:0"))(r.t)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -91,10 +88,7 @@ func (r *serverFixture) listen(policy *listener.Policy) string {
 
 func newMetrics(t testing.TB) *telemetry.Metrics {
 	t.Helper()
-	m, err := telemetry.New(telemetry.Options{Prefix: "xdsrelay"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := xdstest.Must(telemetry.New(telemetry.Options{Prefix: "xdsrelay"}))(t)
 	return m
 }
 
@@ -111,10 +105,7 @@ func (r *serverFixture) delta(c *grpc.ClientConn) *client {
 	if c == nil {
 		c = r.dial()
 	}
-	st, err := discoveryv3.NewAggregatedDiscoveryServiceClient(c).DeltaAggregatedResources(xdstest.Context(r.t))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	st := xdstest.Must(discoveryv3.NewAggregatedDiscoveryServiceClient(c).DeltaAggregatedResources(xdstest.Context(r.t)))(r.t)
 	return &client{r.t, st}
 }
 
@@ -137,10 +128,7 @@ func (c *client) must(r *discoveryv3.DeltaDiscoveryRequest) {
 // recv returns the next response and acknowledges it.
 func (c *client) recv() *discoveryv3.DeltaDiscoveryResponse {
 	c.t.Helper()
-	r, err := c.Recv()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	r := xdstest.Must(c.Recv())(c.t)
 	c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: r.TypeUrl, ResponseNonce: r.Nonce})
 	return r
 }

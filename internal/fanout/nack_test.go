@@ -25,17 +25,10 @@ func TestNacksAreLogged(t *testing.T) {
 	for i := range fleet {
 		c := r.delta(cc)
 		c.ask(xds.ClusterType)
-		m, err := c.Recv()
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := xdstest.Must(c.Recv())(t)
 		c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: m.TypeUrl, ResponseNonce: m.Nonce, ErrorDetail: &rpcstatus.Status{Code: 3, Message: []string{"goo.gle/debugproto  ", "goo.gle/debugonly "}[i%2] + said}})
-		if err := c.CloseSend(); err != nil {
-			t.Fatal(err)
-		}
-		for err == nil {
-			_, err = c.Recv()
-		}
+		xdstest.NoError(t, c.CloseSend())
+		c.ends()
 	}
 	r.groups.Mu.Lock()
 	defer r.groups.Mu.Unlock()

@@ -10,6 +10,7 @@ import (
 
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // A large delta response reaches clients that receive 4 MiB at most: in parts, resources before
@@ -31,10 +32,7 @@ func TestP38_LargeDeltaResponsesAreCut(t *testing.T) {
 		var got []string
 		nonces := make(map[string]bool)
 		for parts := 1; len(got) < len(specs); parts++ {
-			one, err := c.Recv()
-			if err != nil {
-				t.Fatal(err)
-			}
+			one := xdstest.Must(c.Recv())(t)
 			if len(one.Resources) == 0 || len(one.Resources) > 1 && proto.Size(one) > maxPart || nonces[one.Nonce] {
 				t.Fatalf("a part of %d bytes with the nonce %s has %d resources", proto.Size(one), one.Nonce, len(one.Resources))
 			}

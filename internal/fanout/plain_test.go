@@ -18,10 +18,7 @@ import (
 
 func mustIdentity(t *testing.T, text string) *expr.Predicate {
 	t.Helper()
-	p, err := expr.NewIdentity(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := xdstest.Must(expr.NewIdentity(text))(t)
 	return p
 }
 

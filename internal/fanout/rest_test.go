@@ -58,10 +58,7 @@ func newSecuredREST(t *testing.T, secured *tls.Config, change func(*Options), po
 	if len(policies) == 0 {
 		policies = []*listener.Policy{{Key: "downstream", Secrets: config.SecretsMTLS}}
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := xdstest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
@@ -224,10 +221,7 @@ func TestP72_Limits(t *testing.T) {
 // not affected.
 func TestP72_NotJSON(t *testing.T) {
 	inner := &clusterv3.Cluster{Name: "b", TypedExtensionProtocolOptions: map[string]*anypb.Any{"x": {TypeUrl: "type.googleapis.com/acme.Secret", Value: []byte("hidden")}}}
-	a, err := anypb.New(inner)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := xdstest.Must(anypb.New(inner))(t)
 	for name, bad := range map[string]*anypb.Any{
 		"unknown type": a,
 		"no cluster":   {TypeUrl: string(xds.ClusterType), Value: []byte("\x0a\x01b\x22\x09hid")},
@@ -265,16 +259,11 @@ func TestP72_HalfBodies(t *testing.T) {
 		c = r.Dial()
 		body := strings.Repeat(" ", spaces) + ask
 		head := fmt.Sprintf("POST /v3/discovery:clusters HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", len(body))
-		if _, err := io.WriteString(c, head+body[:spaces]); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.Must(io.WriteString(c, head+body[:spaces]))(t)
 		return c, body[spaces:]
 	}
 	answer := func(c net.Conn) *http.Response {
-		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := xdstest.Must(http.ReadResponse(bufio.NewReader(c), nil))(t)
 		return resp
 	}
 	small, rest := begin(10_000)
@@ -283,9 +272,7 @@ func TestP72_HalfBodies(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	r.counted(telemetry.LimitRESTBytes, 1)
-	if _, err := io.WriteString(small, rest); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.Must(io.WriteString(small, rest))(t)
 	if got := answer(small); got.StatusCode != http.StatusOK {
 		t.Errorf("%v", got)
 	}
@@ -346,16 +333,10 @@ func (r *restFixture) stall(protocol string) *http.Response {
 		}
 		return conn, err
 	}
-	req, err := http.NewRequestWithContext(xdstest.Context(r.t), http.MethodPost, r.Base+"/v3/discovery:clusters",
-		strings.NewReader(string(resttest.Body(r.t, resttest.Request(node("slow"), xds.ClusterType, "")))))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	req := xdstest.Must(http.NewRequestWithContext(xdstest.Context(r.t), http.MethodPost, r.Base+"/v3/discovery:clusters",
+		strings.NewReader(string(resttest.Body(r.t, resttest.Request(node("slow"), xds.ClusterType, ""))))))(r.t)
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := c.Do(req)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	resp := xdstest.Must(c.Do(req))(r.t)
 	r.t.Cleanup(func() { _ = resp.Body.Close() })
 	return resp
 }
@@ -389,10 +370,7 @@ func TestP71_Drain(t *testing.T) {
 			if f := r.Refused(got, http.StatusServiceUnavailable); f.Reason != string(telemetry.Draining) || got.Header.Get("Retry-After") == "" {
 				t.Errorf("%+v %v", f, got.Header)
 			}
-			late, err := r.Post(xdstest.Context(t), r.HTTP(protocol), "/v3/discovery:clusters", resttest.Body(t, &discoveryv3.DiscoveryRequest{}))
-			if err != nil {
-				t.Fatal(err)
-			}
+			late := xdstest.Must(r.Post(xdstest.Context(t), r.HTTP(protocol), "/v3/discovery:clusters", resttest.Body(t, &discoveryv3.DiscoveryRequest{})))(t)
 			r.Refused(late, http.StatusServiceUnavailable)
 			if protocol == "http1" && !(late.Closes && got.Closes) {
 				t.Errorf("the connection stays: %v, %v", got.Header, late.Header)

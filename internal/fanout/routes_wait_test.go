@@ -9,6 +9,7 @@ import (
 	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
+	"xdsrelay/internal/xdstest"
 )
 
 // resume is ask of a client that brings state: a version. In delta it is that of the names.
@@ -46,14 +47,8 @@ func (deafWaker) Wake() {}
 // waitsElsewhere is another client of the key, whose clusters wait.
 func (a *ads) waitsElsewhere(wait time.Duration) subscriber.Subscriber {
 	a.t.Helper()
-	n, err := a.srv.nodes.Intern([]byte("\x12\x04edge")) // cluster
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	m, err := a.groups.Join(subscriber.Info{Node: n}).Subscribe(xds.ClusterType, deafWaker{})
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	n := xdstest.Must(a.srv.nodes.Intern([]byte("\x12\x04edge")))(a.t) // cluster
+	m := xdstest.Must(a.groups.Join(subscriber.Info{Node: n}).Subscribe(xds.ClusterType, deafWaker{}))(a.t)
 	m.SetRoutesWait(wait)
 	return m
 }

@@ -14,6 +14,7 @@ import (
 	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // still is a stream without a connection: what a worker does with it up to the
@@ -28,10 +29,7 @@ func stillOf(t testing.TB, r *serverFixture, v xds.Variant, types ...xds.TypeURL
 	t.Helper()
 	st := &stream{id: 1, srv: r.srv, grpc: waiting{ctx: t.Context()}, conn: new(listener.Conn), variant: v, nonces: nonce.New(instance, 1), caller: new(listener.Policy).Caller("10.0.0.1:1", nil)}
 	st.run.word.Store(running) // nobody queues it
-	node, err := r.srv.nodes.Intern([]byte("\x0a\x01n\x12\x04edge"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	node := xdstest.Must(r.srv.nodes.Intern([]byte("\x0a\x01n\x12\x04edge")))(t)
 	st.node = node
 	st.client = r.groups.Join(subscriber.Info{Node: node, End: st.End})
 	for _, url := range types {
@@ -60,9 +58,7 @@ func TestOvertakenPlanIsStale(t *testing.T) {
 	plan := ty.Next(cur, session.Moment{Now: time.Now(), AckTimeout: time.Minute})
 	frame := framesOf(cur).frame(st, &plan, "id")
 	epoch := ty.epoch
-	if err := st.req.Scan(xds.Delta, sessiontest.Request{Unsubscribe: []string{"*"}}.Wire(xds.Delta), 0); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, st.req.Scan(xds.Delta, sessiontest.Request{Unsubscribe: []string{"*"}}.Wire(xds.Delta), 0))
 	if refused := st.apply(ty); refused != nil {
 		t.Fatal(refused)
 	}

@@ -158,9 +158,7 @@ func TestP16_SlowReaderIsNotCut(t *testing.T) {
 	var p progress
 	text := ""
 	cut := func(after time.Duration, took int64) bool {
-		if _, err := c.Write(make([]byte, took)); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.Must(c.Write(make([]byte, took)))(t)
 		p = st.progress(p, start.Add(after))
 		refused := r.srv.tooSlow(st, p, start.Add(after))
 		if refused != nil {
@@ -243,9 +241,7 @@ func TestP16_MessageIsMeasuredFromTheSecondRound(t *testing.T) {
 	st := &stream{conn: c}
 	start := time.Now()
 	st.since.Store(start.UnixNano())
-	if _, err := c.Write(make([]byte, 100)); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.Must(c.Write(make([]byte, 100)))(t)
 	p := st.progress(progress{}, start.Add(time.Second))
 	if want := (progress{since: start.UnixNano()}); p != want {
 		t.Errorf("in the first round %+v, want %+v", p, want)

@@ -98,9 +98,7 @@ func TestP3_NoNamesForDelta(t *testing.T) {
 	if log.Count("reason=no_names") != 2 {
 		t.Error(log.String())
 	}
-	if err := c.CloseSend(); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, c.CloseSend())
 	gauge(0)
 }
 
@@ -146,10 +144,7 @@ func TestP17_NacksAreKept(t *testing.T) {
 	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	c := r.delta(nil)
 	c.ask(xds.ClusterType)
-	first, err := c.Recv()
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := xdstest.Must(c.Recv())(t)
 	long := "the resource: " + strings.Repeat("x\u00e9", 2000) + "; the reason"
 	c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: first.TypeUrl, ResponseNonce: first.Nonce, ErrorDetail: &rpcstatus.Status{Code: 3, Message: long}})
 	c.ask(xds.EndpointType, "x") // is handled after
@@ -194,10 +189,7 @@ func TestP19_AckTimeoutOnStream(t *testing.T) {
 	}
 	g.Publish(update(t, xds.ClusterType, "b"))
 	g.Publish(update(t, xds.ClusterType, "c"))
-	second, err := c.Recv()
-	if err != nil {
-		t.Fatal(err)
-	}
+	second := xdstest.Must(c.Recv())(t)
 	if got := said(second); got != "b c " {
 		t.Fatalf("after ack_timeout: %q", got)
 	}

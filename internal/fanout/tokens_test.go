@@ -150,18 +150,12 @@ func TestP72_PollsNeedATokenToo(t *testing.T) {
 	version := ""
 	post := func(authorization string) *resttest.Reply {
 		body := resttest.Body(t, resttest.Request(&corev3.Node{Id: "pod", Cluster: "edge"}, xds.ClusterType, version))
-		req, err := http.NewRequestWithContext(xdstest.Context(t), http.MethodPost, r.Base+"/v3/discovery:clusters", strings.NewReader(string(body)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := xdstest.Must(http.NewRequestWithContext(xdstest.Context(t), http.MethodPost, r.Base+"/v3/discovery:clusters", strings.NewReader(string(body))))(t)
 		req.Header.Set("Content-Type", "application/json")
 		if authorization != "" {
 			req.Header.Set("Authorization", authorization)
 		}
-		got, err := r.Do(c, req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := xdstest.Must(r.Do(c, req))(t)
 		return got
 	}
 	if f := r.Refused(post(""), http.StatusUnauthorized); f.Reason != string(telemetry.TokenMissing) {

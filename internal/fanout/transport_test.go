@@ -47,18 +47,12 @@ func TestOldConnectionsAreClosed(t *testing.T) {
 func TestConnectionsWait(t *testing.T) {
 	var log xdstest.Log
 	r := newServerFixture(t, func(o *Options) { o.Limits.Connections, o.Log = 1, log.Logger() })
-	first, err := net.Dial("tcp", r.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := xdstest.Must(net.Dial("tcp", r.addr))(t)
 	defer func() { _ = first.Close() }()
 	if _, err := io.ReadFull(first, make([]byte, 9)); err != nil { // the server's settings: it is accepted
 		t.Fatal(err)
 	}
-	second, err := net.Dial("tcp", r.listen(&listener.Policy{Key: "downstream.listeners[1]"}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	second := xdstest.Must(net.Dial("tcp", r.listen(&listener.Policy{Key: "downstream.listeners[1]"})))(t)
 	defer func() { _ = second.Close() }()
 	r.counted(telemetry.LimitConnections, 1)
 	r.eventually(func() bool {
@@ -127,10 +121,7 @@ func TestP16_NewNamesAreThrottled(t *testing.T) {
 		for _, v := range variants {
 			s, groups := bubble(t, func(o *Options) { o.Limits.NamesPerSecond, o.Limits.NamesPerStream = 100, 2000 })
 			groups.Group("edge")
-			node, err := s.nodes.Intern([]byte("\x0a\x01n\x12\x04edge"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			node := xdstest.Must(s.nodes.Intern([]byte("\x0a\x01n\x12\x04edge")))(t)
 			st := &stream{srv: s, grpc: waiting{ctx: t.Context()}, variant: v, conn: new(listener.Conn), node: node, nonces: nonce.New(instance, 1), caller: new(listener.Policy).Caller("10.0.0.1:1", nil), from: "10.0.0.1:1"}
 			st.client = groups.Join(subscriber.Info{Node: node, End: st.End})
 			st.run.word.Store(running) // nobody queues it

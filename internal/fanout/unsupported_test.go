@@ -29,10 +29,7 @@ func TestUnsupportedCallsAreNamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var log xdstest.Log
 			r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
-			s, err := xdstest.Dial(t, r.addr, nil, tc.option...).NewStream(xdstest.Context(t), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, tc.method)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := xdstest.Must(xdstest.Dial(t, r.addr, nil, tc.option...).NewStream(xdstest.Context(t), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, tc.method))(t)
 			if err := s.RecvMsg(nil); status.Code(err) != codes.Unimplemented {
 				t.Errorf("ended with %v", err)
 			}

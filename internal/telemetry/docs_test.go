@@ -11,15 +11,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"xdsrelay/internal/xdstest"
 )
 
 // docs/metrics.md explains every metric, docs/operations.md every reason and state, and no others.
 func TestDocsExplainEachMetricAndReason(t *testing.T) {
 	read := func(name string) string {
-		text, err := os.ReadFile("../../docs/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := xdstest.Must(os.ReadFile("../../docs/" + name))(t)
 		return string(text)
 	}
 	runbook, reference := read("operations.md"), read("metrics.md")
@@ -120,10 +119,7 @@ func TestQuotedLogMessagesExist(t *testing.T) {
 		t.Errorf("%s quotes %q, which the program does not log", where, quoted)
 	}
 	read := func(name string) string {
-		text, err := os.ReadFile("../../docs/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := xdstest.Must(os.ReadFile("../../docs/" + name))(t)
 		return string(text)
 	}
 	_, table, found := strings.Cut(read("metrics.md"), "\n| message | level | means |\n")

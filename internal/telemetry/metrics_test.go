@@ -18,16 +18,14 @@ import (
 	"go.uber.org/goleak"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func newMetrics(t testing.TB, o Options) *Metrics {
 	t.Helper()
-	m, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := xdstest.Must(New(o))(t)
 	return m
 }
 
@@ -36,16 +34,10 @@ func scrape(t *testing.T, m *Metrics) map[string]*dto.MetricFamily {
 	t.Helper()
 	server := httptest.NewServer(m.Handler())
 	defer server.Close()
-	answer, err := server.Client().Get(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := xdstest.Must(server.Client().Get(server.URL))(t)
 	defer answer.Body.Close()
 	parser := expfmt.NewTextParser(model.LegacyValidation)
-	families, err := parser.TextToMetricFamilies(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := xdstest.Must(parser.TextToMetricFamilies(answer.Body))(t)
 	return families
 }
 
@@ -411,10 +403,7 @@ func listed[L ~string](t *testing.T, list []L) {
 	t.Helper()
 	var want []string
 	for _, file := range []string{"labels.go", "refusal_reasons.go", "store.go", "client_states.go"} {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := xdstest.Must(os.ReadFile(file))(t)
 		for _, m := range regexp.MustCompile(`\w +`+reflect.TypeFor[L]().Name()+` += "(\w+)"`).FindAllStringSubmatch(string(text), -1) {
 			want = append(want, m[1])
 		}
@@ -477,10 +466,7 @@ func BenchmarkCounter(b *testing.B) {
 // What the server for members counts is not exported, but for the propagation.
 func TestForMembers(t *testing.T) {
 	m := newMetrics(t, Options{KeyLabel: true})
-	of, err := m.ForMembers()
-	if err != nil {
-		t.Fatal(err)
-	}
+	of := xdstest.Must(m.ForMembers())(t)
 	cds := of.Key(xds.NewKey("a")).Type(xds.ClusterType)
 	cds.Propagation.Observe(time.Second)
 	cds.Acks.Inc()

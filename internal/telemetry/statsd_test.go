@@ -20,10 +20,7 @@ type statsdServer struct {
 
 func newStatsdServer(t *testing.T) *statsdServer {
 	t.Helper()
-	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := xdstest.Must(net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}))(t)
 	t.Cleanup(func() { conn.Close() })
 	return &statsdServer{t: t, conn: conn, got: make(map[string][]string)}
 }
@@ -39,9 +36,7 @@ func (s *statsdServer) until(name, want string) {
 // read reads packets until name came with a value that satisfies right.
 func (s *statsdServer) read(name string, right func(string) bool, want string) {
 	s.t.Helper()
-	if err := s.conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
-		s.t.Fatal(err)
-	}
+	xdstest.NoError(s.t, s.conn.SetReadDeadline(time.Now().Add(20*time.Second)))
 	packet := make([]byte, 64<<10)
 	for {
 		for _, v := range s.got[name] {
@@ -133,7 +128,5 @@ func TestRunWithoutStatsd(t *testing.T) {
 	default:
 	}
 	cancel()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, <-done)
 }

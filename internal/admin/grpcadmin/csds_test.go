@@ -141,18 +141,10 @@ func TestStream(t *testing.T) {
 		c.Ack()
 	}
 	r.want(&statusv3.ClientStatusRequest{}, "one: a/ACKED; two: a/ACKED")
-	st, err := r.csds().StreamClientStatus(xdstest.Context(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := xdstest.Must(r.csds().StreamClientStatus(xdstest.Context(t)))(t)
 	for _, id := range []string{"one", "two", "three"} {
-		if err := st.Send(&statusv3.ClientStatusRequest{NodeMatchers: []*matcherv3.NodeMatcher{{NodeId: exactly(id)}}}); err != nil {
-			t.Fatal(err)
-		}
-		m, err := st.Recv()
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, st.Send(&statusv3.ClientStatusRequest{NodeMatchers: []*matcherv3.NodeMatcher{{NodeId: exactly(id)}}}))
+		m := xdstest.Must(st.Recv())(t)
 		want := id + ": a/ACKED"
 		if id == "three" {
 			want = ""
@@ -161,9 +153,7 @@ func TestStream(t *testing.T) {
 			t.Errorf("%s: %s", id, got)
 		}
 	}
-	if err := st.CloseSend(); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, st.CloseSend())
 	if m, err := st.Recv(); status.Code(err) != codes.OK && err.Error() != "EOF" {
 		t.Errorf("%v %v", m, err)
 	}

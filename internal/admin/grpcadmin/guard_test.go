@@ -88,14 +88,8 @@ func TestTokenOfAnOpenStream(t *testing.T) {
 	r := newServerFixture(t, nil)
 	r.gate.set(func() { r.gate.token = "old" })
 	cc := dial(t, r.addr)
-	csds, err := statusv3.NewClientStatusDiscoveryServiceClient(cc).StreamClientStatus(bearer(xdstest.Context(t), "old"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	known, err := reflectionpb.NewServerReflectionClient(cc).ServerReflectionInfo(bearer(xdstest.Context(t), "old"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	csds := xdstest.Must(statusv3.NewClientStatusDiscoveryServiceClient(cc).StreamClientStatus(bearer(xdstest.Context(t), "old")))(t)
+	known := xdstest.Must(reflectionpb.NewServerReflectionClient(cc).ServerReflectionInfo(bearer(xdstest.Context(t), "old")))(t)
 	ask := map[string]func() error{
 		"csds": func() error {
 			if err := csds.Send(&statusv3.ClientStatusRequest{}); err != nil {
@@ -140,15 +134,10 @@ func TestServices(t *testing.T) {
 	if got := strings.Join(names, " "); got != want {
 		t.Fatal(got)
 	}
-	st, err := reflectionpb.NewServerReflectionClient(dial(t, r.addr)).ServerReflectionInfo(xdstest.Context(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := xdstest.Must(reflectionpb.NewServerReflectionClient(dial(t, r.addr)).ServerReflectionInfo(xdstest.Context(t)))(t)
 	// Reflection knows the types in an Any too.
 	for _, name := range append(names, "envoy.config.cluster.v3.Cluster") {
-		if err := st.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: name}}); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, st.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: name}}))
 		m, err := st.Recv()
 		if err != nil || len(m.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
 			t.Errorf("%s: %v %v", name, m, err)
@@ -168,10 +157,7 @@ func TestTLS(t *testing.T) {
 // Connections in their handshake do not keep Run from returning.
 func TestEndingWaitsForNoHandshake(t *testing.T) {
 	r := newServerFixture(t, nil)
-	c, err := net.Dial("tcp", r.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := xdstest.Must(net.Dial("tcp", r.addr))(t)
 	defer func() { _ = c.Close() }()
 	all(t, calls(xdstest.Context(t), dial(t, r.addr)), codes.OK) // c was accepted before
 	began := time.Now()
@@ -184,16 +170,9 @@ func TestEndingWaitsForNoHandshake(t *testing.T) {
 // A stream that does not end does not keep Run from returning.
 func TestEndingWaitsForNobody(t *testing.T) {
 	r := newServerFixture(t, nil)
-	st, err := r.csds().StreamClientStatus(xdstest.Context(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := st.Send(&statusv3.ClientStatusRequest{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := st.Recv(); err != nil {
-		t.Fatal(err)
-	}
+	st := xdstest.Must(r.csds().StreamClientStatus(xdstest.Context(t)))(t)
+	xdstest.NoError(t, st.Send(&statusv3.ClientStatusRequest{}))
+	xdstest.Must(st.Recv())(t)
 	began := time.Now()
 	r.stop()
 	if took := time.Since(began); took > 2*grace {
@@ -207,10 +186,7 @@ func TestEndingWaitsForNobody(t *testing.T) {
 // Without a token an address that other hosts can reach is refused.
 func TestAddress(t *testing.T) {
 	r := newServerFixture(t, nil)
-	l, err := net.Listen("tcp", "0.0.0.0:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := xdstest.Must(net.Listen("tcp", "0.0.0.0:0"))(t)
 	if err := r.srv.Run(t.Context(), l); err == nil || !strings.Contains(err.Error(), "not a loopback address") {
 		t.Error(err)
 	}

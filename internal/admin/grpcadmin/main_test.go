@@ -100,10 +100,7 @@ type serverFixture struct {
 
 func newServerFixture(t testing.TB, tls *tls.Config) *serverFixture {
 	t.Helper()
-	metrics, err := telemetry.New(telemetry.Options{Prefix: "xdsrelay"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	metrics := xdstest.Must(telemetry.New(telemetry.Options{Prefix: "xdsrelay"}))(t)
 	r := &serverFixture{
 		t: t, groups: new(subscribertest.Joiner), gate: &fakeGuard{turns: make(chan struct{}, 1)}, health: health.NewServer(),
 	}
@@ -112,17 +109,11 @@ func newServerFixture(t testing.TB, tls *tls.Config) *serverFixture {
 	r.fanout = fanout.NewServer(fanout.Options{Joiner: r.groups, Metrics: metrics, Replica: "r", Settings: fanout.Settings{AckTimeout: time.Minute}, Log: log})
 	clients := grpc.NewServer(r.fanout.ServerOptions(fanout.Keepalive{Time: time.Minute, Timeout: time.Minute, MinTime: time.Second})...)
 	r.fanout.Register(clients)
-	r.srv, err = New(Options{
+	r.srv = xdstest.Must(New(Options{
 		Guard: r.gate, Clients: r.fanout, Health: r.health, Transport: r.fanout.AdminServerOptions(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	listen := func() net.Listener {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := xdstest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 		return l
 	}
 	down, up := listen(), listen()
@@ -144,13 +135,10 @@ func newServerFixture(t testing.TB, tls *tls.Config) *serverFixture {
 
 func dial(t testing.TB, addr string, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	c, err := grpc.NewClient(addr, append([]grpc.DialOption{
+	c := xdstest.Must(grpc.NewClient(addr, append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64 << 20)),
-	}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, opts...)...))(t)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -161,18 +149,9 @@ func (r *serverFixture) publish(typ xds.TypeURL, removed []string, all ...proto.
 	of := xds.TypeOf(typ)
 	u := snapshot.Update{Type: typ, Origin: "o", Wildcard: of.FullState, Removed: removed, Received: time.Now()}
 	for _, m := range all {
-		a, err := anypb.New(m)
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		wire, err := proto.Marshal(a)
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		resource, err := xds.NewResource(of, m.(interface{ GetName() string }).GetName(), wire)
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		a := xdstest.Must(anypb.New(m))(r.t)
+		wire := xdstest.Must(proto.Marshal(a))(r.t)
+		resource := xdstest.Must(xds.NewResource(of, m.(interface{ GetName() string }).GetName(), wire))(r.t)
 		u.Changed = append(u.Changed, resource)
 	}
 	r.groups.Group("all").Publish(u)

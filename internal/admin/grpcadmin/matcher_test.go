@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // matching reads matchers from JSON.
@@ -31,15 +32,9 @@ func TestNodeMatchers(t *testing.T) {
 	n := nodeNamed("Edge-1.eu", map[string]any{
 		"ns": "Prod", "n": 4.5, "yes": true, "nothing": nil, "list": []any{"m", 2.0}, "app": map[string]any{"name": "web", "x": map[string]any{}},
 	})
-	wire, err := proto.Marshal(n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	wire := xdstest.Must(proto.Marshal(n))(t)
 	var table xds.NodeTable
-	node, err := table.Intern(wire)
-	if err != nil {
-		t.Fatal(err)
-	}
+	node := xdstest.Must(table.Intern(wire))(t)
 	for text, want := range map[string]bool{
 		`{}`:                                true,
 		`{"node_id":{"exact":"Edge-1.eu"}}`: true,

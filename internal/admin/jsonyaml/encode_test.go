@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"xdsrelay/internal/xdstest"
 )
 
 // Every YAML reader reads them as strings; most names need no quotes.
@@ -31,15 +33,9 @@ func TestStringsInYAML(t *testing.T) {
 // readers get the same strings.
 func TestHiddenCharacters(t *testing.T) {
 	const text = "a\u202eb\u2028c\u2029d\u200be\u009bf\u007fg\u061chi\ufeffj\né\U0001f600"
-	quoted, err := json.Marshal(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	quoted := xdstest.Must(json.Marshal(text))(t)
 	for name, encode := range map[string]func(any) ([]byte, error){"JSON": JSON, "Indented": Indented, "YAML": YAML} {
-		b, err := encode(map[string]any{text: text, "raw": json.RawMessage(quoted)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := xdstest.Must(encode(map[string]any{text: text, "raw": json.RawMessage(quoted)}))(t)
 		if i := bytes.IndexFunc(b, func(r rune) bool { return r != '\n' && Hidden(r) }); i >= 0 {
 			t.Errorf("%s: %q", name, b[i:])
 		}

@@ -73,15 +73,10 @@ func (f *feed) update(u snapshot.Update, specs ...string) {
 	f.t.Helper()
 	for _, s := range specs {
 		name, content, _ := strings.Cut(s, "=")
-		r, err := xds.NewResource(xds.TypeOf(u.Type), name, xdstest.NamedAny(string(u.Type), name, content))
-		if err != nil {
-			f.t.Fatal(err)
-		}
+		r := xdstest.Must(xds.NewResource(xds.TypeOf(u.Type), name, xdstest.NamedAny(string(u.Type), name, content)))(f.t)
 		u.Changed = append(u.Changed, r)
 	}
-	if _, err := f.sink.Update(f.t.Context(), u); err != nil {
-		f.t.Fatal(err)
-	}
+	xdstest.Must(f.sink.Update(f.t.Context(), u))(f.t)
 	synctest.Wait()
 }
 
@@ -106,17 +101,11 @@ var rules = sync.OnceValues(func() (*aggregator.Rules, error) {
 // bubble runs f with a running registry, under fake time.
 func bubble(t *testing.T, f func(x *fixture)) {
 	t.Helper()
-	keys, err := rules()
-	if err != nil {
-		t.Fatal(err)
-	}
-	metrics, err := telemetry.New(telemetry.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	keys := xdstest.Must(rules())(t)
+	metrics := xdstest.Must(telemetry.New(telemetry.Options{}))(t)
 	synctest.Test(t, func(t *testing.T) {
 		x := &fixture{t: t, feeds: make(map[string]*feed)}
-		x.registry, err = orchestrator.New(orchestrator.Options{
+		x.registry = xdstest.Must(orchestrator.New(orchestrator.Options{
 			Settings: orchestrator.Settings{Keys: keys, Linger: 10 * time.Second, IdleTTL: 10 * time.Minute, MaxIdle: 1000},
 			NewSource: func(key xds.Key, _ []byte, sink upstream.Sink, _ *upstream.CurrentOrigin) orchestrator.Source {
 				id := key.String()
@@ -129,10 +118,7 @@ func bubble(t *testing.T, f func(x *fixture)) {
 				return f
 			},
 			Metrics: metrics, Log: slog.New(slog.DiscardHandler),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 		x.waiting = make(map[inspect.KeyType]inspect.Waiting)
 		x.Reader = New(x.registry, func() map[inspect.KeyType]inspect.Waiting { return x.waiting }, nil)
 		defer xdstest.Run(t, x.registry.Run)()
@@ -172,19 +158,10 @@ type joined struct {
 // join joins as a node of a cluster and subscribes to names; "*" is the wildcard.
 func (x *fixture) join(cluster string, typ xds.TypeURL, names ...string) joined {
 	x.t.Helper()
-	raw, err := proto.Marshal(&corev3.Node{Id: "node-of-" + cluster, Cluster: cluster})
-	if err != nil {
-		x.t.Fatal(err)
-	}
-	node, err := x.nodes.Intern(raw)
-	if err != nil {
-		x.t.Fatal(err)
-	}
+	raw := xdstest.Must(proto.Marshal(&corev3.Node{Id: "node-of-" + cluster, Cluster: cluster}))(x.t)
+	node := xdstest.Must(x.nodes.Intern(raw))(x.t)
 	client := x.registry.Join(subscriber.Info{Node: node, PeerID: "10.0.0.1", End: func(*refusal.Refusal) {}})
-	sub, err := client.Subscribe(typ, waker{})
-	if err != nil {
-		x.t.Fatal(err)
-	}
+	sub := xdstest.Must(client.Subscribe(typ, waker{}))(x.t)
 	if len(names) > 0 {
 		sub.Request(sub.Intern(subscription(names...)))
 	}

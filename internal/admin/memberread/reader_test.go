@@ -19,6 +19,7 @@ import (
 	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xdstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -31,18 +32,9 @@ func (m members) Members() []cluster.Member { return m }
 // serve makes a relay that lets members with an identity read, and returns its address.
 func serve(t *testing.T, identity string) string {
 	t.Helper()
-	rule, err := expr.NewIdentity(identity)
-	if err != nil {
-		t.Fatal(err)
-	}
-	metrics, err := telemetry.New(telemetry.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rule := xdstest.Must(expr.NewIdentity(identity))(t)
+	metrics := xdstest.Must(telemetry.New(telemetry.Options{}))(t)
+	l := xdstest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	r := &Reader{Local: func() http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			w.Header().Set("Content-Type", "text/x")
@@ -70,10 +62,7 @@ func TestReader(t *testing.T) {
 	if ForMember(t.Context()) {
 		t.Error("any request is one of a member")
 	}
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	closed := xdstest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	_ = closed.Close()
 	r := &Reader{Credentials: insecure.NewCredentials(), Cluster: members{
 		{Name: "one", State: telemetry.MemberDead},

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"xdsrelay/internal/xdstest"
 )
 
 // counted returns a Hub with numbered events, and the number of computations.
@@ -59,10 +61,7 @@ func TestEventIsComputedOnceASecondForAll(t *testing.T) {
 func TestSlowEventsAreRare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := counted(100 * time.Millisecond)
-		e, err := h.Next(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := xdstest.Must(h.Next(t.Context(), nil))(t)
 		began := time.Now()
 		if _, err := h.Next(t.Context(), e); err != nil || time.Since(began) != 5100*time.Millisecond {
 			t.Errorf("%v after %s, want a fiftieth of the time spent", err, time.Since(began))

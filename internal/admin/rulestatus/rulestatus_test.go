@@ -16,6 +16,7 @@ import (
 	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 var table xds.NodeTable
@@ -23,17 +24,9 @@ var table xds.NodeTable
 func clientOf(t *testing.T, key, node string) inspect.ClientStatus {
 	t.Helper()
 	m := new(corev3.Node)
-	if err := protojson.Unmarshal([]byte(node), m); err != nil {
-		t.Fatal(err)
-	}
-	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := table.Intern(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, protojson.Unmarshal([]byte(node), m))
+	raw := xdstest.Must(proto.MarshalOptions{Deterministic: true}.Marshal(m))(t)
+	n := xdstest.Must(table.Intern(raw))(t)
 	return inspect.ClientStatus{FullNode: n, Types: []inspect.TypeStatus{{Key: key}, {Key: key}, {}}}
 }
 

@@ -18,6 +18,7 @@ import (
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 func TestExpiry(t *testing.T) {
@@ -102,14 +103,8 @@ func TestP6_Caller(t *testing.T) {
 
 // May is what all of a client's requests together would be told.
 func TestP6_May(t *testing.T) {
-	n, err := new(xds.NodeTable).Intern([]byte("\x0a\x01n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	identity, err := expr.NewIdentity(`node.id == "n" && peer.address == "10.0.0.1"`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := xdstest.Must(new(xds.NodeTable).Intern([]byte("\x0a\x01n")))(t)
+	identity := xdstest.Must(expr.NewIdentity(`node.id == "n" && peer.address == "10.0.0.1"`))(t)
 	policy := &Policy{Key: "downstream", Identity: identity, Secrets: config.SecretsMTLS}
 	for _, tc := range []struct {
 		from string

@@ -9,15 +9,13 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xdstest"
 )
 
 // Above requests_per_second, and a burst of ten seconds' worth, the next request of a stream is read
 // later. A limit that is changed holds for streams that are open.
 func TestRequestsAreThrottled(t *testing.T) {
-	metrics, err := telemetry.New(telemetry.Options{Prefix: "xdsrelay"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	metrics := xdstest.Must(telemetry.New(telemetry.Options{Prefix: "xdsrelay"}))(t)
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/xdstest"
 )
 
 // The kernel takes little for a client that does not read, whatever is written
@@ -37,10 +38,7 @@ func TestP16_LittleIsUnsent(t *testing.T) {
 	if n := server.(*Conn).Written(); n != int64(wrote) {
 		t.Errorf("the kernel took %d bytes, and %d are counted: who takes something would look as if it did not", wrote, n)
 	}
-	raw, err := server.(*Conn).Conn.(syscall.Conn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := xdstest.Must(server.(*Conn).Conn.(syscall.Conn).SyscallConn())(t)
 	var limit, waiting int
 	var failed error
 	if err := raw.Control(func(fd uintptr) {
@@ -64,10 +62,7 @@ func TestP16_LittleIsUnsent(t *testing.T) {
 func TestUserTimeout(t *testing.T) {
 	for sendTimeout, want := range map[time.Duration]time.Duration{time.Minute: leastUserTimeout, time.Hour: 2 * time.Hour} {
 		server := connected(t, sendTimeout)
-		raw, err := server.(*Conn).Conn.(syscall.Conn).SyscallConn()
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := xdstest.Must(server.(*Conn).Conn.(syscall.Conn).SyscallConn())(t)
 		var ms int
 		var failed error
 		if err := raw.Control(func(fd uintptr) { ms, failed = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT) }); err != nil || failed != nil {
@@ -83,21 +78,12 @@ func TestUserTimeout(t *testing.T) {
 // closed with the test.
 func connected(t *testing.T, sendTimeout time.Duration) net.Conn {
 	t.Helper()
-	plain, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	plain := xdstest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	l := New(plain, &Policy{Key: "downstream"}, NewAdmission(config.Limits{}), nil, sendTimeout)
 	t.Cleanup(func() { _ = l.Close() })
-	client, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := xdstest.Must(net.Dial("tcp", l.Addr().String()))(t)
 	t.Cleanup(func() { _ = client.Close() })
-	server, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := xdstest.Must(l.Accept())(t)
 	t.Cleanup(func() { _ = server.Close() })
 	return server
 }

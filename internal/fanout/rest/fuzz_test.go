@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // Whatever an origin sends as a resource's body is given to polls as valid JSON,
@@ -18,17 +19,11 @@ import (
 func FuzzRESTDocument(f *testing.F) {
 	urls := []xds.TypeURL{xds.ClusterType, xds.ListenerType, xds.EndpointType, xds.RouteType, xds.SecretType, xds.RuntimeType, "t/of.nobody"}
 	seed := func(of uint8, m proto.Message) {
-		b, err := proto.Marshal(m)
-		if err != nil {
-			f.Fatal(err)
-		}
+		b := xdstest.Must(proto.Marshal(m))(f)
 		f.Add(of, b)
 	}
 	seed(0, &clusterv3.Cluster{Name: "c", AltStatName: "\u2028\"\\"})
-	filter, err := anypb.New(&listenerv3.Listener{Name: "inner"})
-	if err != nil {
-		f.Fatal(err)
-	}
+	filter := xdstest.Must(anypb.New(&listenerv3.Listener{Name: "inner"}))(f)
 	seed(1, &listenerv3.Listener{Name: "l", ListenerFilters: []*listenerv3.ListenerFilter{{Name: "f", ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: filter}}}})
 	seed(1, &listenerv3.Listener{ListenerFilters: []*listenerv3.ListenerFilter{{ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: &anypb.Any{TypeUrl: "t/of.nobody", Value: []byte("x")}}}}})
 	f.Add(uint8(0), protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "not \xff text"))
@@ -40,10 +35,7 @@ func FuzzRESTDocument(f *testing.F) {
 	f.Add(uint8(2), []byte{0xff})
 	f.Fuzz(func(t *testing.T, of uint8, value []byte) {
 		url := urls[int(of)%len(urls)]
-		wire, err := proto.Marshal(&anypb.Any{TypeUrl: string(url), Value: value})
-		if err != nil {
-			t.Fatal(err)
-		}
+		wire := xdstest.Must(proto.Marshal(&anypb.Any{TypeUrl: string(url), Value: value}))(t)
 		r, err := xds.NewResource(xds.TypeOf(url), "name", wire)
 		if err != nil {
 			return

@@ -40,10 +40,7 @@ type options struct {
 // newServer makes a server and its groups, and starts nothing.
 func newServer(t testing.TB, change func(*options)) (*Server, *subscribertest.Joiner) {
 	t.Helper()
-	m, err := telemetry.New(telemetry.Options{Prefix: "xdsrelay"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := xdstest.Must(telemetry.New(telemetry.Options{Prefix: "xdsrelay"}))(t)
 	o := options{LongPoll: 30 * time.Second, RESTBytes: 1 << 30}
 	if change != nil {
 		change(&o)
@@ -94,10 +91,7 @@ func serve(t *testing.T, srv *Server, groups *subscribertest.Joiner, policies ..
 	if len(policies) == 0 {
 		policies = []*listener.Policy{{Key: "downstream", Secrets: config.SecretsMTLS}}
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := xdstest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- srv.Serve(ctx, l, nil, Ping{Every: time.Minute, Timeout: time.Minute}, policies...) }()

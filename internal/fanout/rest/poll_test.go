@@ -226,9 +226,7 @@ func TestP71_AnswersAreBounded(t *testing.T) {
 		for i := range 100 {
 			sub := wants(false, n, fmt.Sprint(i))
 			a := have.document(snap, sub)
-			if _, err := s.encoded(context.Background(), snap, sub, a, &telemetry.TypeMetrics{}); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.Must(s.encoded(context.Background(), snap, sub, a, &telemetry.TypeMetrics{}))(t)
 		}
 	}
 	if len(have.costs) != have.cells.Len() || have.cells.Len() > maxDocuments || have.cost > have.max {

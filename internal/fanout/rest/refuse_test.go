@@ -31,10 +31,7 @@ import (
 // Each refusal has its status, a reason, which is counted, and a message in JSON. A client that may
 // try again is told when.
 func TestP72_Refusals(t *testing.T) {
-	identity, err := expr.NewIdentity(`node.id == "known" || node.metadata.x == 1`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	identity := xdstest.Must(expr.NewIdentity(`node.id == "known" || node.metadata.x == 1`))(t)
 	const who = `"node": {"id": "n", "cluster": "edge"}`
 	big := strings.Repeat("x", 3000)
 	for name, tc := range map[string]struct {
@@ -87,10 +84,7 @@ func TestP72_Refusals(t *testing.T) {
 			if path == "" {
 				path = "/v3/discovery:clusters"
 			}
-			got, err := r.Post(xdstest.Context(t), r.HTTP("http1"), path, []byte(tc.body))
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := xdstest.Must(r.Post(xdstest.Context(t), r.HTTP("http1"), path, []byte(tc.body)))(t)
 			if f := r.Refused(got, tc.status); f.Reason != string(tc.reason) {
 				t.Errorf("%+v, want %s", f, tc.reason)
 			}
@@ -113,10 +107,7 @@ func refuse(code codes.Code, reason telemetry.Reason) func(subscribertest.Join) 
 // A client that may have Secrets, and that the identity rules of all listeners admit, is not
 // refused.
 func TestP72_NotRefused(t *testing.T) {
-	identity, err := expr.NewIdentity(`node.id == "n" && peer.address == "127.0.0.1" && peer.uri_sans.size() == 0`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	identity := xdstest.Must(expr.NewIdentity(`node.id == "n" && peer.address == "127.0.0.1" && peer.uri_sans.size() == 0`))(t)
 	r := newREST(t, nil, &listener.Policy{Secrets: config.SecretsAllow}, &listener.Policy{Secrets: config.SecretsAllow, Identity: identity})
 	r.groups.Group("edge").Publish(update(t, xds.SecretType, "s"))
 	if held := r.Holds(r.Ask(r.HTTP("http1"), xds.SecretType, "", "s")); held != "s " {
@@ -141,34 +132,22 @@ func TestP72_RequestsThatAreNoPolls(t *testing.T) {
 		"with a coding": {http.MethodPost, "application/json; charset=utf-8", "", http.StatusBadRequest}, // as for its body
 	} {
 		t.Run(name, func(t *testing.T) {
-			req, err := http.NewRequestWithContext(xdstest.Context(t), tc.method, r.Base+"/v3/discovery:clusters", strings.NewReader("{}"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			req := xdstest.Must(http.NewRequestWithContext(xdstest.Context(t), tc.method, r.Base+"/v3/discovery:clusters", strings.NewReader("{}")))(t)
 			req.Header.Set("Content-Type", tc.content)
 			if tc.encoding != "" {
 				req.Header.Set("Content-Encoding", tc.encoding)
 			}
-			got, err := r.Do(r.HTTP("h2c"), req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := xdstest.Must(r.Do(r.HTTP("h2c"), req))(t)
 			r.Refused(got, tc.status)
 			if tc.status == http.StatusMethodNotAllowed && got.Header.Get("Allow") != "POST" {
 				t.Errorf("%v", got.Header)
 			}
 		})
 	}
-	req, err := http.NewRequestWithContext(xdstest.Context(t), http.MethodPost, r.Base+"/v3/discovery:clusters", strings.NewReader("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := xdstest.Must(http.NewRequestWithContext(xdstest.Context(t), http.MethodPost, r.Base+"/v3/discovery:clusters", strings.NewReader("{}")))(t)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Origin", r.Base) // of the same site, as after DNS rebinding
-	got, err := r.Do(r.HTTP("h2c"), req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := xdstest.Must(r.Do(r.HTTP("h2c"), req))(t)
 	r.Refused(got, http.StatusForbidden)
 	r.counted(telemetry.HTTPRequest, 7)
 }
@@ -237,13 +216,8 @@ func TestP72_SlowSenders(t *testing.T) {
 	}
 	t.Run("body", func(t *testing.T) {
 		c := web.Dial()
-		if _, err := io.WriteString(c, "POST /v3/discovery:clusters HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{"); err != nil {
-			t.Fatal(err)
-		}
-		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.Must(io.WriteString(c, "POST /v3/discovery:clusters HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{"))(t)
+		resp := xdstest.Must(http.ReadResponse(bufio.NewReader(c), nil))(t)
 		if resp.StatusCode != http.StatusRequestTimeout || !resp.Close {
 			t.Errorf("%v", resp)
 		}
@@ -272,16 +246,12 @@ func TestP71_DrainWhileABodyIsRead(t *testing.T) {
 	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	c := r.Dial()
 	body := string(resttest.Body(t, resttest.Request(resttest.Node("n"), xds.ClusterType, "")))
-	if _, err := fmt.Fprintf(c, "POST /v3/discovery:clusters HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body[:10]); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.Must(fmt.Fprintf(c, "POST /v3/discovery:clusters HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body[:10]))(t)
 	r.eventually(func() bool { return len(r.srv.polls.all()) == 1 })
 	if told := r.srv.Drain(); told != 1 {
 		t.Errorf("%d polls were told to end", told)
 	}
-	if _, err := io.WriteString(c, body[10:]); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.Must(io.WriteString(c, body[10:]))(t)
 	got, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil || got.StatusCode != http.StatusOK || !got.Close {
 		t.Errorf("%v, %v", got, err)
@@ -345,12 +315,8 @@ func TestP72_TruncatedBody(t *testing.T) {
 	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	body := string(resttest.Body(t, resttest.Request(resttest.Node("n"), xds.ClusterType, "")))
 	c := r.Dial().(*net.TCPConn)
-	if _, err := fmt.Fprintf(c, "POST /v3/discovery:clusters HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body)+1, body); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.Must(fmt.Fprintf(c, "POST /v3/discovery:clusters HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body)+1, body))(t)
+	xdstest.NoError(t, c.CloseWrite())
 	got, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil || got.StatusCode != http.StatusBadRequest {
 		t.Errorf("%v, %v", got, err)
@@ -418,13 +384,8 @@ func TestP72_DecodingReusesMemory(t *testing.T) {
 // The listener failing is an error of ServeREST, and ends what it had.
 func TestP72_ListenerFails(t *testing.T) {
 	s, _ := newServer(t, nil)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	l := xdstest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	xdstest.NoError(t, l.Close())
 	if err := s.Serve(context.Background(), l, nil, Ping{}); err == nil || !strings.Contains(err.Error(), l.Addr().String()) {
 		t.Errorf("%v", err)
 	}

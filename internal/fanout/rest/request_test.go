@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // Whatever a poll is read as, it stays as it is when it is written and read
@@ -29,9 +30,7 @@ func FuzzRESTRequest(f *testing.F) {
 			t.Fatalf("%q is no JSON", body)
 		}
 		m := new(discoveryv3.DiscoveryRequest)
-		if err := proto.Unmarshal(wire, m); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, proto.Unmarshal(wire, m))
 		if n := len(m.ResourceNames); n > countValues(body) {
 			t.Fatalf("%d names, %d values were counted", n, countValues(body))
 		}
@@ -43,10 +42,7 @@ func FuzzRESTRequest(f *testing.F) {
 			m.ErrorDetail.Details = nil // of types that are linked nowhere
 		}
 		for _, how := range []protojson.MarshalOptions{{}, {UseProtoNames: true}} {
-			again, err := how.Marshal(m)
-			if err != nil {
-				t.Fatal(err)
-			}
+			again := xdstest.Must(how.Marshal(m))(t)
 			back, err := decodePoll(again, 1<<20)
 			if err != nil {
 				t.Fatalf("%s: %v", again, err)

@@ -34,10 +34,7 @@ import (
 // the one from which Envoy takes it.
 func annotated(t *testing.T, service string) (path string) {
 	t.Helper()
-	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service))
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := xdstest.Must(protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service)))(t)
 	methods := d.(protoreflect.ServiceDescriptor).Methods()
 	for i := range methods.Len() {
 		methods.Get(i).Options().ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
@@ -81,17 +78,9 @@ func TestP70_Paths(t *testing.T) {
 				}
 				for n, a := range m.Resources {
 					want := new(anypb.Any)
-					if err := proto.Unmarshal(u.Changed[n].Any(), want); err != nil {
-						t.Fatal(err)
-					}
-					x, err := a.UnmarshalNew()
-					if err != nil {
-						t.Fatal(err)
-					}
-					y, err := want.UnmarshalNew()
-					if err != nil {
-						t.Fatal(err)
-					}
+					xdstest.NoError(t, proto.Unmarshal(u.Changed[n].Any(), want))
+					x := xdstest.Must(a.UnmarshalNew())(t)
+					y := xdstest.Must(want.UnmarshalNew())(t)
 					stripUnknown(y)
 					if !proto.Equal(x, y) {
 						t.Errorf("%v, want %v", x, y)
@@ -101,10 +90,7 @@ func TestP70_Paths(t *testing.T) {
 		})
 	}
 	for _, path := range []string{"/v3/discovery:ads", "/v3/discovery:virtual-hosts", "/v3/discovery", "/", "/v3/discovery:clusters/"} {
-		got, err := r.Post(xdstest.Context(t), r.HTTP("http1"), path, resttest.Body(t, resttest.Request(resttest.Node("n"), "", "")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := xdstest.Must(r.Post(xdstest.Context(t), r.HTTP("http1"), path, resttest.Body(t, resttest.Request(resttest.Node("n"), "", ""))))(t)
 		f := r.Refused(got, http.StatusNotFound)
 		for path := range byPath { // what there is instead
 			if !strings.Contains(f.Error, path) {
@@ -134,10 +120,7 @@ func TestP70_Requests(t *testing.T) {
 		"details": `{"resource_names": ["a"], "type_url": "%s", "error_detail": {"code": 3, "details": [{"@type": "acme/X", "x": [1]}]}, "node": {"id": "n", "cluster": "edge"}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := r.Post(xdstest.Context(t), r.HTTP("h2c"), "/v3/discovery:endpoints", fmt.Appendf(nil, body, xds.EndpointType))
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := xdstest.Must(r.Post(xdstest.Context(t), r.HTTP("h2c"), "/v3/discovery:endpoints", fmt.Appendf(nil, body, xds.EndpointType)))(t)
 			if held := r.Holds(got); held != "a " {
 				t.Errorf("holds %q", held)
 			}
@@ -382,10 +365,7 @@ func TestP70_LeftOutFieldsAreCounted(t *testing.T) {
 	r := newREST(t, nil)
 	inner := &anypb.Any{TypeUrl: "type.googleapis.com/" + string((&discoveryv3.AdsDummy{}).ProtoReflect().Descriptor().FullName()), Value: []byte("\xc2\x3e\x01x")}
 	outer := &clusterv3.Cluster{Name: "b", TypedExtensionProtocolOptions: map[string]*anypb.Any{"x": inner}}
-	a, err := anypb.New(outer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := xdstest.Must(anypb.New(outer))(t)
 	u := update(t, xds.ClusterType, "a", "c")
 	u.Changed = append(u.Changed, sessiontest.New(t, xds.ClusterType).Raw("b", a))
 	r.groups.Group("edge").Publish(u)

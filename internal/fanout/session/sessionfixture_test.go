@@ -10,6 +10,7 @@ import (
 	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
+	"xdsrelay/internal/xdstest"
 )
 
 // maxResponse is the limit of a response in bytes.
@@ -99,9 +100,7 @@ func (w *sessionFixture) intern(s *snapshot.Subscription) *snapshot.Subscription
 func (w *sessionFixture) send(r request) Outcome {
 	w.T.Helper()
 	var req xds.Request
-	if err := req.Scan(w.s.form.Variant, r.wire(w.s.form.Variant), 0, w.s.NameList()); err != nil {
-		w.T.Fatal(err)
-	}
+	xdstest.NoError(w.T, req.Scan(w.s.form.Variant, r.wire(w.s.form.Variant), 0, w.s.NameList()))
 	seq := r.nonce
 	if n := r.ack + r.nack; n < 0 {
 		seq = w.nonces[len(w.nonces)-1]

@@ -8,16 +8,14 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // takes makes the client one with these features.
 func (w *sessionFixture) takes(features ...string) {
 	w.T.Helper()
 	raw := (&xds.Node{}).Bytes()
-	n, err := new(xds.NodeTable).Intern(xds.WithFeatures(raw, features...))
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	n := xdstest.Must(new(xds.NodeTable).Intern(xds.WithFeatures(raw, features...)))(w.T)
 	w.s.form = n.ResourceFormat(w.s.form.Variant)
 }
 
@@ -55,18 +53,14 @@ func (w *sessionFixture) wire() (version string, out []sent) {
 	}
 	if w.s.form.Variant == xds.Delta {
 		m := new(discoveryv3.DeltaDiscoveryResponse)
-		if err := proto.Unmarshal(w.frame.body, m); err != nil {
-			w.T.Fatal(err)
-		}
+		xdstest.NoError(w.T, proto.Unmarshal(w.frame.body, m))
 		for _, r := range m.Resources {
 			out = append(out, of(r))
 		}
 		return m.SystemVersionInfo, out
 	}
 	m := new(discoveryv3.DiscoveryResponse)
-	if err := proto.Unmarshal(w.frame.body, m); err != nil {
-		w.T.Fatal(err)
-	}
+	xdstest.NoError(w.T, proto.Unmarshal(w.frame.body, m))
 	for _, a := range m.Resources {
 		r := new(discoveryv3.Resource)
 		if a.UnmarshalTo(r) != nil {

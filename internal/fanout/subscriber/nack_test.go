@@ -20,15 +20,9 @@ import (
 // cluster is a resource that has a password.
 func cluster(t *testing.T, password string) *xds.Resource {
 	t.Helper()
-	b, err := proto.Marshal(xdstest.Pack(&clusterv3.Cluster{Name: "a", Metadata: &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
-		"x": {Fields: map[string]*structpb.Value{"password": structpb.NewStringValue(password)}}}}}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := xds.NewResource(xds.TypeOf(xds.ClusterType), "a", b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := xdstest.Must(proto.Marshal(xdstest.Pack(&clusterv3.Cluster{Name: "a", Metadata: &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
+		"x": {Fields: map[string]*structpb.Value{"password": structpb.NewStringValue(password)}}}}})))(t)
+	r := xdstest.Must(xds.NewResource(xds.TypeOf(xds.ClusterType), "a", b))(t)
 	return r
 }
 

@@ -25,6 +25,7 @@ import (
 	"xdsrelay/internal/fanout/tokens"
 	"xdsrelay/internal/fanout/tokens/tokenstest"
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xdstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -132,9 +133,7 @@ func TestKeysAreReadAgain(t *testing.T) {
 		accepts(false) // read a moment ago
 		time.Sleep(11 * time.Second)
 		accepts(true)
-		if err := os.WriteFile(issuer.File, []byte("garbage"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, os.WriteFile(issuer.File, []byte("garbage"), 0o600))
 		time.Sleep(2 * time.Hour)
 		accepts(true)
 		if since, err := v.Fault(); err == nil || time.Since(since) < 59*time.Minute {
@@ -160,9 +159,7 @@ func TestKeysAreReadAgainForASignature(t *testing.T) {
 		if _, refused := v.Verify(t.Context(), old); refused != nil {
 			t.Fatal(refused)
 		}
-		if err := os.WriteFile(issuer.File, next.JWKS(), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, os.WriteFile(issuer.File, next.JWKS(), 0o600))
 		if _, refused := v.Verify(t.Context(), now); refused == nil {
 			t.Error("the keys were read twice in ten seconds")
 		}
@@ -177,9 +174,7 @@ func TestKeysAreReadAgainForASignature(t *testing.T) {
 func TestKeysThatCannotBeUsed(t *testing.T) {
 	issuer := tokenstest.New(t)
 	set := strings.Replace(string(issuer.JWKS()), `{"keys":[`, `{"keys":[{"kty":"AKP","alg":"ML-DSA-44","pub":"x"},{"kty":"EC","crv":"secp256k1","x":"AA","y":"AA"},7,`, 1)
-	if err := os.WriteFile(issuer.File, []byte(set), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, os.WriteFile(issuer.File, []byte(set), 0o600))
 	if _, refused := verifier(tokens.Source{File: issuer.File}).Verify(t.Context(), []string{"Bearer " + issuer.Token(tokenstest.Claims("pod"))}); refused != nil {
 		t.Error(refused)
 	}
@@ -189,9 +184,7 @@ func TestKeysThatCannotBeUsed(t *testing.T) {
 func TestKeysWithoutAnID(t *testing.T) {
 	issuer := tokenstest.New(t)
 	token := issuer.Token(tokenstest.Claims("pod"))
-	if err := os.WriteFile(issuer.File, bytes.Replace(issuer.JWKS(), []byte(`"kid":"key-0",`), nil, 1), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, os.WriteFile(issuer.File, bytes.Replace(issuer.JWKS(), []byte(`"kid":"key-0",`), nil, 1), 0o600))
 	if _, refused := verifier(tokens.Source{File: issuer.File}).Verify(t.Context(), []string{"Bearer " + token}); refused != nil {
 		t.Error(refused)
 	}
@@ -201,9 +194,7 @@ func TestWithoutKeysClientsAreUnavailable(t *testing.T) {
 	issuer := tokenstest.New(t)
 	for name, content := range map[string]string{"garbage": "garbage", "no keys": `{"keys":[]}`, "a secret key": `{"keys":[{"kty":"oct","k":"aHVudGVyMg"}]}`} {
 		file := filepath.Join(t.TempDir(), "jwks")
-		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, os.WriteFile(file, []byte(content), 0o600))
 		_, refused := verifier(tokens.Source{File: file}).Verify(t.Context(), []string{"Bearer " + issuer.Token(tokenstest.Claims("pod"))})
 		if refused == nil || refused.Code != codes.Unavailable || refused.Reason != telemetry.TokenKeys {
 			t.Errorf("%s: %v", name, refused)
@@ -227,9 +218,7 @@ func TestKeysFromAURL(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		name = filepath.Join(dir, name)
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, os.WriteFile(name, []byte(text), 0o600))
 		return name
 	}
 	token := write("token", "other\n")

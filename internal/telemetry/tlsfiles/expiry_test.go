@@ -59,10 +59,7 @@ func TestExpiryIsLogged(t *testing.T) {
 			cert, key := ca.Pair(t, append([]tlstest.Option{tlstest.ExpiresIn(left)}, opts...)...).Write(t, dir, "tls")
 			return Files{CertFile: cert, KeyFile: key}
 		}
-		src, err := Open(renew(100*day), Options{Name: "downstream.tls", Log: log.Logger()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		src := xdstest.Must(Open(renew(100*day), Options{Name: "downstream.tls", Log: log.Logger()}))(t)
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { src.logExpiry(ctx) })
@@ -126,10 +123,7 @@ func TestExpiryIsLogged(t *testing.T) {
 // A Source without a certificate has no expiry.
 func TestNoExpiryWithoutACertificate(t *testing.T) {
 	dir := t.TempDir()
-	src, err := Open(Files{CAFile: tlstest.File(t, dir, "ca", tlstest.NewAuthority(t).PEM())}, Options{Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	src := xdstest.Must(Open(Files{CAFile: tlstest.File(t, dir, "ca", tlstest.NewAuthority(t).PEM())}, Options{Log: slog.New(slog.DiscardHandler)}))(t)
 	if v, ok := src.Validity(); ok {
 		t.Errorf("%+v", v)
 	}

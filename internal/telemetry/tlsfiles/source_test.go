@@ -23,6 +23,7 @@ import (
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
+	"xdsrelay/internal/xdstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -57,10 +58,7 @@ func (r *sourceFixture) open() {
 	if r.metrics, err = telemetry.New(telemetry.Options{}); err != nil {
 		r.Fatal(err)
 	}
-	r.src, err = Open(r.files, Options{Name: "server", Metrics: r.metrics, Log: slog.New(slog.NewTextHandler(&r.log, nil))})
-	if err != nil {
-		r.Fatal(err)
-	}
+	r.src = xdstest.Must(Open(r.files, Options{Name: "server", Metrics: r.metrics, Log: slog.New(slog.NewTextHandler(&r.log, nil))}))(r)
 	r.server = r.src.Server("h2")
 }
 
@@ -170,10 +168,7 @@ func TestVerifyClientAfterTheAuthoritiesChanged(t *testing.T) {
 	files := Files{CAFile: tlstest.File(t, dir, "ca", old.PEM())}
 	files.CertFile, files.KeyFile = old.Pair(t).Write(t, dir, "tls")
 	changed := 0
-	src, err := Open(files, Options{CAsChanged: func() { changed++ }, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	src := xdstest.Must(Open(files, Options{CAsChanged: func() { changed++ }, Log: slog.New(slog.DiscardHandler)}))(t)
 	leaf := func(a *tlstest.Authority) []*x509.Certificate {
 		return []*x509.Certificate{a.Pair(t, tlstest.URI("spiffe://a")).TLS(t).Leaf}
 	}
@@ -333,12 +328,8 @@ func TestFaultsShowAtTheStart(t *testing.T) {
 	_, other := ca.Pair(t).Write(t, dir, "b")
 	empty := tlstest.File(t, dir, "empty", nil)
 	large := filepath.Join(dir, "large")
-	if err := os.WriteFile(large, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(large, maxFile+1); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, os.WriteFile(large, nil, 0o600))
+	xdstest.NoError(t, os.Truncate(large, maxFile+1))
 	for _, c := range []struct {
 		Files
 		want string

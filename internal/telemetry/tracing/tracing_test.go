@@ -37,10 +37,7 @@ type tracerFixture struct {
 
 func newTracerFixture(t *testing.T, endpoint string, sample float64) *tracerFixture {
 	t.Helper()
-	m, err := telemetry.New(telemetry.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := xdstest.Must(telemetry.New(telemetry.Options{}))(t)
 	r := &tracerFixture{metrics: m}
 	r.Tracer = New(Options{Endpoint: endpoint, Sample: sample, Replica: "relay-1", Version: "v1", Metrics: m})
 	return r
@@ -55,10 +52,7 @@ func (r *tracerFixture) run(t *testing.T) {
 // spans reads the counter of spans with a result.
 func (r *tracerFixture) spans(t *testing.T, result string) float64 {
 	t.Helper()
-	families, err := r.metrics.Gatherer().Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := xdstest.Must(r.metrics.Gatherer().Gather())(t)
 	for _, f := range families {
 		for _, m := range f.Metric {
 			if f.GetName() == "xdsrelay_trace_spans_total" && m.Label[0].GetValue() == result {
@@ -289,10 +283,7 @@ func TestEndSendsWaitingSpans(t *testing.T) {
 
 // A collector that never answers does not delay the end.
 func TestCollectorHangs(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") // it accepts, and never answers
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := xdstest.Must(net.Listen("tcp", "127.0.0.1:0"))(t) // it accepts, and never answers
 	defer l.Close()
 	r := newTracerFixture(t, "http://"+l.Addr().String(), 1)
 	r.run(t)
