@@ -14,11 +14,7 @@ import (
 	"xdsrelay/internal/xdstest"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
 )
 
 // oneListener and twoListeners differ in the number of listeners and in the first one's identity
@@ -118,49 +114,25 @@ func TestP5_ReloadOfTheNumberOfListenersEnds(t *testing.T) {
 	address := g.r.listeners[0].Addr().String()
 	stop := xdstest.Run(t, func(ctx context.Context) error { return g.r.run(ctx, context.Background()) })
 	<-g.r.registry.Running()
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := xdstest.Dial(t, address, nil)
 	t.Cleanup(func() {
 		stop()
-		if err := conn.Close(); err != nil {
-			t.Error(err)
-		}
 		if text := g.log.String(); !strings.Contains(text, `msg="rules, identity or secrets changed: the relay ends the affected streams" moving=0 refused=1 clients=2`) {
 			t.Error(text)
 		}
 	})
-	streams := map[string]discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient{}
+	streams := map[string]*xdstest.Stream{}
 	for _, id := range []string{"a", "c"} {
-		s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(t.Context())
-		if err == nil {
-			err = s.Send(&discoveryv3.DiscoveryRequest{
-				Node: &corev3.Node{Id: id, Cluster: "k"}, TypeUrl: "type.googleapis.com/envoy.config.cluster.v3.Cluster",
-			})
-		}
-		if err == nil {
-			_, err = s.Recv()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := xdstest.OpenStreamOn(t, conn, xdstest.SotWMethod)
+		s.Ask(&corev3.Node{Id: id, Cluster: "k"}, "type.googleapis.com/envoy.config.cluster.v3.Cluster")
+		s.Next()
 		streams[id] = s
 	}
 	if err := os.WriteFile(filepath.Join(g.dir, "relay.yaml"), []byte(of(twoListeners)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	hangups <- syscall.SIGHUP
-	ended := make(chan error, 1)
-	go func() { _, err := streams["a"].Recv(); ended <- err }()
-	select {
-	case err := <-ended:
-		if status.Code(err) != codes.PermissionDenied {
-			t.Errorf("a is told %v", err)
-		}
-	case <-time.After(10 * time.Second):
-		t.Error("a goes on, though it is not let in any more")
-	}
+	streams["a"].WantEnd(codes.PermissionDenied)
 	// The log has it before the client is gone.
 	all := g.r.fanout.Clients()
 	for late := time.Now().Add(10 * time.Second); len(all) != 1 && time.Now().Before(late); all = g.r.fanout.Clients() {

@@ -11,11 +11,7 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/spf13/cobra"
-	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"xdsrelay/config"
 	"xdsrelay/internal/fanout/inspect"
@@ -80,80 +76,35 @@ func (o *operated) gives(version string, clusters ...string) {
 	}
 }
 
-// scriptedClient is a scripted client of either variant.
+// scriptedClient is a client of either variant that answers when it is told to.
 type scriptedClient struct {
-	t     testing.TB
-	send  func(nonce, refusal string) error
-	recv  func() (nonce string, err error)
+	*xdstest.Stream
+	last  xdstest.Response
 	leave func()
-	nonce string
 }
 
 func (o *operated) client(node, cluster string, v xds.Variant) *scriptedClient {
 	o.Helper()
-	conn, err := grpc.NewClient(o.relay.listeners[0].Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		o.Fatal(err)
-	}
-	o.Cleanup(func() { _ = conn.Close() })
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	o.Cleanup(cancel)
-	ads := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
-	n := &corev3.Node{Id: node, Cluster: cluster}
-	why := func(refusal string) *rpcstatus.Status {
-		if refusal == "" {
-			return nil
-		}
-		return &rpcstatus.Status{Code: 3, Message: refusal}
-	}
-	c := &scriptedClient{t: o.TB, leave: cancel}
-	if v == xds.Delta {
-		st, err := ads.DeltaAggregatedResources(ctx)
-		if err != nil {
-			o.Fatal(err)
-		}
-		c.send = func(nonce, refusal string) error {
-			return st.Send(&discoveryv3.DeltaDiscoveryRequest{Node: n, TypeUrl: string(xds.ClusterType), ResponseNonce: nonce, ErrorDetail: why(refusal)})
-		}
-		c.recv = func() (string, error) {
-			m, err := st.Recv()
-			return m.GetNonce(), err
-		}
-	} else {
-		st, err := ads.StreamAggregatedResources(ctx)
-		if err != nil {
-			o.Fatal(err)
-		}
-		version := ""
-		c.send = func(nonce, refusal string) error {
-			return st.Send(&discoveryv3.DiscoveryRequest{Node: n, TypeUrl: string(xds.ClusterType), ResponseNonce: nonce, VersionInfo: version, ErrorDetail: why(refusal)})
-		}
-		c.recv = func() (string, error) {
-			m, err := st.Recv()
-			version = m.GetVersionInfo()
-			return m.GetNonce(), err
-		}
-	}
-	if err := c.send("", ""); err != nil {
-		o.Fatal(err)
-	}
+	ctx, leave := context.WithTimeout(context.Background(), xdstest.Patience)
+	o.Cleanup(leave)
+	method := map[xds.Variant]string{xds.SotW: xdstest.SotWMethod, xds.Delta: xdstest.DeltaMethod}[v]
+	conn := xdstest.Dial(o, o.relay.listeners[0].Addr().String(), nil)
+	c := &scriptedClient{Stream: xdstest.OpenStreamUntil(o, ctx, conn, method), leave: leave}
+	c.Ask(&corev3.Node{Id: node, Cluster: cluster}, string(xds.ClusterType))
 	return c
 }
 
 // take receives a response; answer sends an ACK or a NACK.
 func (c *scriptedClient) take() *scriptedClient {
-	c.t.Helper()
-	var err error
-	if c.nonce, err = c.recv(); err != nil {
-		c.t.Fatal(err)
-	}
+	c.last = c.Next()
 	return c
 }
 
 func (c *scriptedClient) answer(refusal string) {
-	c.t.Helper()
-	if err := c.send(c.nonce, refusal); err != nil {
-		c.t.Fatal(err)
+	if refusal == "" {
+		c.Accept(c.last)
+	} else {
+		c.Nack(c.last.Type, c.last.Nonce, refusal)
 	}
 }
 

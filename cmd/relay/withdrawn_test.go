@@ -11,7 +11,6 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
@@ -35,20 +34,11 @@ func TestP6_WithdrawnAuthorityKeepsNoAccess(t *testing.T) {
 	g := newReloadFixtureOf(t, fmt.Sprintf("name: r\nupstream: {origins: [{address: 'file:%s'}]}\nadmin: {address: '127.0.0.1:0', token_file: token}\n"+
 		"downstream:\n  address: 127.0.0.1:0\n  drain: 0s\n  max_connection_age: 100ms\n  identity: node.id in peer.uri_sans\n  tls: {cert_file: %s, key_file: %s, client_ca_file: %s}\n", filepath.Join(dir, "origin"), cert, key, ca))
 	address := g.r.listeners[0].Addr().String()
-	stop := xdstest.Run(t, func(ctx context.Context) error { return g.r.run(ctx, context.Background()) })
+	xdstest.Run(t, func(ctx context.Context) error { return g.r.run(ctx, context.Background()) })
 	<-g.r.registry.Running()
 	const id = "spiffe://test/n"
 	conf := &tls.Config{RootCAs: was.Pool(), Certificates: []tls.Certificate{was.Pair(t, tlstest.URI(id)).TLS(t)}}
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(credentials.NewTLS(conf)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		stop()
-		if err := conn.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	conn := xdstest.Dial(t, address, credentials.NewTLS(conf))
 	call, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	ask := func() (discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient, error) {

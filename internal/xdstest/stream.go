@@ -166,12 +166,18 @@ func (s *Stream) Next() Response {
 func (s *Stream) Ack(names ...string) Response {
 	s.t.Helper()
 	r := s.Next()
+	s.Accept(r, names...)
+	return r
+}
+
+// Accept acknowledges a response. In SotW the request repeats the names.
+func (s *Stream) Accept(r Response, names ...string) {
+	s.t.Helper()
 	if s.delta {
 		s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: r.Type, ResponseNonce: r.Nonce})
-	} else {
-		s.Send(&discoveryv3.DiscoveryRequest{TypeUrl: r.Type, VersionInfo: r.Version, ResourceNames: names, ResponseNonce: r.Nonce})
+		return
 	}
-	return r
+	s.Send(&discoveryv3.DiscoveryRequest{TypeUrl: r.Type, VersionInfo: r.Version, ResourceNames: names, ResponseNonce: r.Nonce})
 }
 
 // WantEnd receives until the stream ends, which has to be with this code and a message.
