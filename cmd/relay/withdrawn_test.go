@@ -64,6 +64,13 @@ func TestP6_WithdrawnAuthorityKeepsNoAccess(t *testing.T) {
 	if _, err := s.Recv(); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("the stream from before: %v", err)
 	}
+	// Until its connection ends, the client is told why it gets nothing.
+	xdstest.Eventually(t, "the end of the connection", func() error {
+		if _, err := ask(); status.Code(err) == codes.PermissionDenied {
+			return err
+		}
+		return nil
+	})
 	for range 5 {
 		if _, err := ask(); status.Code(err) != codes.Unavailable {
 			t.Errorf("a stream later: %v", err)
