@@ -4,8 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"xdsrelay/internal/xdstest"
-
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -40,34 +38,6 @@ const (
 	featureTTL  = "xds.config.supports-resource-ttl"
 	featureWrap = "xds.config.supports-resource-in-sotw"
 )
-
-// An expired resource is not served to new clients.
-func TestP62_Expired(t *testing.T) {
-	each(t, patient, anywhere, func(c *trial) {
-		c.site.manual(rds)
-		cl := c.client("one")
-		cl.node.ClientFeatures = []string{featureTTL, featureWrap}
-		cl.sub(rds, "a", "b")
-		c.site.request(c, rds, 1)
-		up := c.site.stream(c, 1)
-		up.wrapped(c, rds, "1",
-			&discoveryv3.Resource{Name: "a", Version: "1", Ttl: durationpb.New(time.Second), Resource: body(rds, "a", "1")},
-			&discoveryv3.Resource{Name: "b", Version: "1", Resource: body(rds, "b", "1")})
-		cl.take(rds, "a=1 b=1")
-		n := 0
-		xdstest.Eventually(c, "the resource's end", func() error {
-			n++
-			late := c.client(names("late-", n+1)[n])
-			late.sub(rds, "a", "b")
-			a := late.next(rds)
-			late.reconnect()
-			if a.bodies["a"] != nil {
-				return errorf("it is still served")
-			}
-			return nil
-		})
-	})
-}
 
 // A do_not_cache resource is held only while a client subscribes to it, and the stream that
 // delivered it is open.
@@ -105,54 +75,6 @@ func TestP63_DoNotCache(t *testing.T) {
 		c.site.stream(c, ever+2)
 		if s := late.on(rds); len(s.in) != 0 {
 			c.Errorf("it was served from the cache: %v", s.in)
-		}
-	})
-}
-
-// TTLs are passed to clients that declare support. Heartbeats are sent to clients that hold the
-// resource, with the version that they received.
-func TestP62_TTLAndHeartbeats(t *testing.T) {
-	each(t, patient, anywhere, func(c *trial) {
-		c.site.manual(rds)
-		knows, old := c.client("knows"), c.client("old")
-		knows.node.ClientFeatures = []string{featureTTL, featureWrap}
-		knows.sub(rds, "a", "b")
-		c.site.request(c, rds, 1)
-		up := c.site.stream(c, 1)
-		ttl := durationpb.New(time.Hour)
-		b := &discoveryv3.Resource{Name: "b", Version: "1", Resource: body(rds, "b", "1")}
-		up.wrapped(c, rds, "1", &discoveryv3.Resource{Name: "a", Version: "1", Ttl: ttl, Resource: body(rds, "a", "1")}, b)
-		first := knows.take(rds, "a=1 b=1")
-		w := first.wraps["a"]
-		if w == nil {
-			c.Fatalf("the resource came unwrapped: %v", first.msg)
-		}
-		if got := w.GetTtl().AsDuration(); got <= time.Hour-time.Minute || got > time.Hour {
-			c.Errorf("the TTL is %v", got)
-		}
-		old.sub(rds, "a", "b")
-		plain := old.take(rds, "a=1 b=1")
-		if w := plain.wraps["a"]; w.GetTtl() != nil || w != nil && !old.delta {
-			c.Errorf("a client without TTL support received %v", w)
-		}
-
-		up.wrapped(c, rds, "2", &discoveryv3.Resource{Name: "a", Version: "1", Ttl: durationpb.New(2 * time.Hour)})
-		heartbeat := knows.take(rds, "a=(none)")
-		if got := heartbeat.wraps["a"].GetTtl().AsDuration(); got <= time.Hour {
-			c.Errorf("the heartbeat's TTL is %v", got)
-		}
-		if knows.delta && heartbeat.wraps["a"].Version != w.Version || !knows.delta && heartbeat.version != first.version {
-			c.Errorf("the heartbeat has version %q %q, the client has %q %q", heartbeat.version, heartbeat.wraps["a"].Version, first.version, w.Version)
-		}
-		knows.quiet2(rds, nil, "")
-		if c.ads {
-			old.quiet()
-		}
-		late := c.client("late")
-		late.node.ClientFeatures = knows.node.ClientFeatures
-		late.sub(rds, "a")
-		if got := late.take(rds, "a=1").wraps["a"].GetTtl().AsDuration(); got <= time.Hour || got > 2*time.Hour {
-			c.Errorf("the late joiner's TTL is %v", got)
 		}
 	})
 }

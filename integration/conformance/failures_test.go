@@ -63,7 +63,7 @@ func (c *client) takeError(k kind, want string) answer {
 
 // resource_errors are kept per name, and sent to clients that subscribe to it and to late joiners.
 // They end with the next resource.
-func TestP39_ErrorsAndTheirResources(t *testing.T) {
+func TestP39_ResourceErrors(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.manual(rds)
 		cl := c.client("one")
@@ -72,7 +72,7 @@ func TestP39_ErrorsAndTheirResources(t *testing.T) {
 		other.sub(rds, "b")
 		c.site.asksFor(c, rds, "a", "b")
 		up := c.site.stream(c, 1)
-		up.failing(c, rds, "1", nil, "a PERMISSION_DENIED")
+		up.failing(c, rds, "1", nil, "a PERMISSION_DENIED", "unrequested PERMISSION_DENIED")
 		got := cl.takeError(rds, "a PermissionDenied")
 		sent := got.msg.(interface {
 			GetResourceErrors() []*discoveryv3.ResourceError
@@ -88,14 +88,20 @@ func TestP39_ErrorsAndTheirResources(t *testing.T) {
 		other.take(rds, "b=1") // with nothing before it
 		cl.take(rds, "b=1")
 		up.failing(c, rds, "3", []string{"a=1"})
-		cl.take(rds, "a=1")
-		late.take(rds, "a=1")
+		for _, some := range []*client{cl, late} {
+			if a := some.take(rds, "a=1"); a.failures() != "" {
+				c.Errorf("the error %q outlived the resource", a.failures())
+			}
+		}
 		if got := late.state(rds); got.answers != 2 {
 			c.Errorf("%d responses", got.answers)
 		}
-		// An error for a held resource: the resource stays. The same resource ends the error.
-		up.failing(c, rds, "4", nil, "a UNAVAILABLE")
-		cl.takeError(rds, "a Unavailable")
+		// An error for a held resource, beside another resource: the resource stays. The same resource
+		// ends the error.
+		up.failing(c, rds, "4", []string{"b=2"}, "a UNAVAILABLE")
+		if a := cl.take(rds, "b=2"); a.failures() != "a Unavailable" {
+			c.Errorf("errors %q", a.failures())
+		}
 		late.takeError(rds, "a Unavailable")
 		later := c.client("later")
 		later.sub(rds, "a")
@@ -104,31 +110,38 @@ func TestP39_ErrorsAndTheirResources(t *testing.T) {
 		}
 		later.takeError(rds, "a Unavailable")
 		up.failing(c, rds, "5", []string{"a=1"})
-		cl.take(rds, "a=1")
-		late.take(rds, "a=1")
-		later.take(rds, "a=1")
+		for _, some := range []*client{cl, late, later} {
+			some.take(rds, "a=1")
+		}
+		last := c.client("last")
+		last.sub(rds, "a", "b")
+		if a := last.take(rds, "a=1 b=2"); a.failures() != "" {
+			c.Errorf("the error %q outlived the resource", a.failures())
+		}
 	})
 }
 
-// NOT_FOUND is the origin's statement that a resource does not exist.
-func TestP25_NotFoundInResourceErrors(t *testing.T) {
+// NOT_FOUND is the origin's statement that a resource does not exist, beside a resource and alone.
+func TestP25_P39_NotFound(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
-		c.site.manual(rds)
-		cl := c.client("one")
-		cl.sub(rds, "a")
-		c.site.request(c, rds, 1)
-		c.site.stream(c, 1).failing(c, rds, "1", nil, "a NOT_FOUND")
-		got := cl.next(rds)
-		cl.ack(got)
-		want := ""
-		if cl.delta {
-			want = "-a"
+		cl, up := c.byHand(rds, "a", "b")
+		absent := func(nonce, with, name string) {
+			c.Helper()
+			up.failing(c, rds, nonce, strings.Fields(with), name+" NOT_FOUND")
+			want := with
+			if cl.delta {
+				want = strings.TrimSpace(with + " -" + name)
+			}
+			if a := cl.take(rds, want); a.failures() != name+" NotFound" {
+				c.Errorf("errors %q", a.failures())
+			}
+			up.failing(c, rds, nonce+"-made", []string{name + "=1"})
+			cl.take(rds, name+"=1")
 		}
-		if got.String() != want || got.failures() != "a NotFound" {
-			c.Errorf("it holds %q and errors %q", got, got.failures())
-		}
-		c.site.stream(c, 1).failing(c, rds, "2", []string{"a=1"})
-		cl.take(rds, "a=1")
+		absent("1", "a=1", "b")
+		cl.sub(rds, "c")
+		c.site.asksFor(c, rds, "a", "b", "c")
+		absent("2", "", "c")
 	})
 }
 

@@ -83,7 +83,8 @@ func TestP62_HeartbeatsAtTheVersionGiven(t *testing.T) {
 		other.take(rds, "b=1")
 
 		for i, ttl := range []time.Duration{time.Minute, 2 * time.Minute} {
-			up.again(c, rds, "1", fmt.Sprint("heartbeat-", i), heartbeat("a", "1", ttl))
+			// The resource's version says that it is the same, also in a response of another version.
+			up.again(c, rds, fmt.Sprint(i+1), fmt.Sprint("heartbeat-", i), heartbeat("a", "1", ttl))
 			got := cl.take(rds, "a=(none)")
 			w := got.wraps["a"]
 			if w == nil || w.Ttl.AsDuration() != ttl {
@@ -140,11 +141,17 @@ func TestP62_LateJoiners(t *testing.T) {
 		if d := left(); d < ttl-2*time.Second {
 			c.Errorf("after a heartbeat %v are left", d)
 		}
+		up.again(c, rds, "1", "longer", heartbeat("a", "1", 2*ttl))
+		cl.take(rds, "a=(none)")
+		if d := left(); d <= ttl {
+			c.Errorf("after a heartbeat with a longer TTL %v are left", d)
+		}
 	})
 }
 
-// The relay does not remove an expired resource at clients. It is new when it returns.
-func TestP62_ExpiryRemovesNothing(t *testing.T) {
+// The relay does not serve an expired resource to new clients, nor remove it at those that have it. It
+// is new when it returns.
+func TestP62_Expired(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		for _, k := range []kind{cds, rds} {
 			c.site.manual(k)
@@ -165,6 +172,12 @@ func TestP62_ExpiryRemovesNothing(t *testing.T) {
 				}
 				return nil
 			})
+			late := c.ttlClient("late")
+			late.sub(k, first.names...)
+			if got := late.next(k); got.bodies["a"] != nil || got.bodies["b"] == nil {
+				c.Errorf("a new client received %q", got)
+			}
+			late.reconnect()
 			up.again(c, k, "2", "return", withTTL(k, "a", "1", time.Hour), b)
 			cl.takeFull(k, "a=1 b=1", "a=1")
 		}

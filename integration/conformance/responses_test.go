@@ -199,8 +199,9 @@ func TestP33_ResentToNewSubscribers(t *testing.T) {
 	}
 }
 
-// A response does not wait for missing names.
-func TestP34_ResponseDoesNotWaitForNames(t *testing.T) {
+// Until the origin has answered a name it is pending: a response does not wait for it, and the client
+// receives nothing for it.
+func TestP25_P34_PendingNames(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.silent = true
 		for _, k := range []kind{eds, rds, cds} {

@@ -359,21 +359,7 @@ func TestP25_AbsentThenThere(t *testing.T) {
 	})
 }
 
-// Until the origin has answered a name it is pending, and the client receives nothing for it.
-func TestP25_Pending(t *testing.T) {
-	each(t, patient, anywhere, func(c *trial) {
-		c.site.silent = true
-		c.site.put(c, eds, "a=1")
-		cl := c.client("one")
-		cl.sub(eds, "a", "b")
-		cl.take(eds, "a=1")
-		cl.quiet2(eds, nil, "")
-		c.site.put(c, eds, "b=1")
-		cl.take(eds, "b=1")
-	})
-}
-
-// The same holds while the origin is away.
+// A name is pending while the origin is away.
 func TestP25_PendingWhileTheOriginIsAway(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, eds, "a=1", "b=1")

@@ -5,10 +5,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"xdsrelay/internal/xdstest"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
@@ -144,12 +144,7 @@ func (c *trial) clientOf(variant string, ads bool, id string, marks ...string) *
 // alone gives a client its own connection.
 func (c *client) alone(opts ...grpc.DialOption) *client {
 	c.t.Helper()
-	conn, err := grpc.NewClient(c.c.relay.Address, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	c.t.Cleanup(func() { _ = conn.Close() }) // no message is left to send on it
-	c.conn = conn
+	c.conn = xdstest.Dial(c.t, c.c.relay.Address, nil, opts...)
 	return c
 }
 
