@@ -101,59 +101,6 @@ func TestP26_WakesClientsThatSubscribeByAlias(t *testing.T) {
 	})
 }
 
-// A resource held for an alias or a glob is forgotten once no client wants it by any of its names.
-// A late answer is dropped.
-func TestP65_ForgottenByAlias(t *testing.T) {
-	bubble(t, nil, func(w *registryFixture) {
-		a, b := w.join("web", vhds).want("r/a", "xdstp://o/T/c/*"), w.join("web", vhds).want("r/b", "xdstp://o/T/c/x")
-		f := w.feed("web")
-		both := goes(t, vhds, "r/v", "1", "r/a", "r/b")
-		f.brings(t, vhds, both, resource(t, vhds, "xdstp://o/T/c/x", "1"), resource(t, vhds, "xdstp://o/T/c/y", "1"), resource(t, vhds, "r/w", "1"))
-		held := func(want ...string) {
-			t.Helper()
-			var got []string
-			for r := range f.sink.Newest(vhds).Resources {
-				got = append(got, r.Name)
-			}
-			if !slices.Equal(got, want) {
-				t.Errorf("held are %v, want %v", got, want)
-			}
-		}
-		held("r/v", "xdstp://o/T/c/x", "xdstp://o/T/c/y") // r/w has no subscription
-		a.leave()
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
-		held("r/v", "xdstp://o/T/c/x")
-		b.want("r/c")
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
-		held()
-		for _, n := range []string{"r/v", "r/a", "r/b", "xdstp://o/T/c/x", "xdstp://o/T/c/*"} {
-			if f.sink.Newest(vhds).Known(n) {
-				t.Errorf("%s is still known", n)
-			}
-		}
-		f.brings(t, vhds, both)
-		held()
-	})
-}
-
-// A resource removed under its name is absent for clients that subscribed by its alias, also for
-// later ones. Nothing is kept under its own name.
-func TestP26_AbsentAliasIsRemembered(t *testing.T) {
-	bubble(t, nil, func(w *registryFixture) {
-		w.join("web", vhds).want("r/a")
-		f := w.feed("web")
-		f.brings(t, vhds, goes(t, vhds, "r/v", "1", "r/a", "r/b"))
-		f.update(t, vhds, false, "r/v")
-		late, sub := w.join("web", vhds).want("r/a"), subscription("r/a")
-		equal(t, "r/a", late.sees(sub, "r/a"), "-")
-		if f.sink.Newest(vhds).Known("r/v") {
-			t.Error("r/v is known")
-		}
-	})
-}
-
 // If clients ask again, the name is requested again at the origin, once for all of them. Other
 // clients are not woken.
 func TestP18_UnresolvedIsRequestedAgain(t *testing.T) {

@@ -106,45 +106,6 @@ func TestP52_EndpointsOfARemovedCluster(t *testing.T) {
 	})
 }
 
-// The cluster returns within removal_delay. Its endpoints are requested again, and were never gone.
-func TestP52_EndpointsOfAClusterThatReturns(t *testing.T) {
-	withFollowers(t, true, "a b", "a b", func(w *registryFixture, c, e *testClient, origin *feed) {
-		origin.clusters(t, "b", "a")
-		equal(t, "requested", origin.requested(eds), "b")
-		pass(3 * time.Second)
-		origin.clusters(t, "a b")
-		equal(t, "requested", origin.requested(eds), "a b")
-		pass(time.Hour)
-		equal(t, "endpoints", e.sees(subscription("a"), "a"), "1")
-
-		// Nobody wants the endpoints any more when it returns. They linger.
-		origin.clusters(t, "b", "a")
-		e.want("b")
-		pass(time.Second)
-		origin.clusters(t, "a b")
-		synctest.Wait()
-		equal(t, "requested", origin.requested(eds), "a b")
-		equal(t, "kept", origin.sink.Newest(eds).Resource("a") != nil, true)
-		pass(10 * time.Second)
-		equal(t, "requested after linger", origin.requested(eds), "b")
-		equal(t, "kept", origin.sink.Newest(eds).Resource("a") != nil, false)
-	})
-}
-
-// Another cluster leads to the same endpoints, or the cluster leads to others.
-func TestP52_LastClusterOfItsEndpoints(t *testing.T) {
-	withFollowers(t, true, "a>x b>x c", "x y", func(w *registryFixture, c, e *testClient, origin *feed) {
-		origin.clusters(t, "b>x c", "a")
-		equal(t, "requested with one cluster left", origin.requested(eds), "x y")
-		origin.clusters(t, "b>y c")
-		equal(t, "requested when the last one leads to other endpoints", origin.requested(eds), "y")
-		origin.clusters(t, "c", "b")
-		equal(t, "requested without clusters", origin.requested(eds), "")
-		origin.clusters(t, "b>x c>y")
-		equal(t, "requested with new ones", origin.requested(eds), "x y")
-	})
-}
-
 // A second stream that would carry only names that requests omit closes (P50).
 func TestP52_NoStreamWithoutNames(t *testing.T) {
 	withFollowers(t, true, "a", "", func(w *registryFixture, c, e *testClient, origin *feed) {
@@ -160,76 +121,5 @@ func TestP52_NoStreamWithoutNames(t *testing.T) {
 		w.feed("edge").clusters(t, "a")
 		equal(t, "streams", streams(), 2)
 		equal(t, "requested", w.second("edge").requested(eds), "a")
-	})
-}
-
-// The removal takes effect at once if nothing delays it.
-func TestP52_EndpointsWithoutRemovalDelay(t *testing.T) {
-	withFollowers(t, true, "a b", "a b", func(w *registryFixture, c, e *testClient, origin *feed) {
-		c.leave()
-		w.join("edge", cds).want("*")
-		synctest.Wait()
-		origin.clusters(t, "b", "a")
-		equal(t, "requested", origin.requested(eds), "b")
-		equal(t, "endpoints", e.sees(subscription("a"), "a"), "?")
-	})
-}
-
-// A name that only lingers is omitted too. It is kept for clients that come within removal_delay.
-func TestP52_LingeringEndpointsOfARemovedCluster(t *testing.T) {
-	withFollowers(t, true, "a b", "a b", func(w *registryFixture, c, e *testClient, origin *feed) {
-		e.want("b")
-		synctest.Wait()
-		origin.clusters(t, "b", "a")
-		equal(t, "requested", origin.requested(eds), "b")
-		late := w.join("edge", eds).want("a")
-		equal(t, "endpoints", late.sees(subscription("a"), "a"), "1")
-		late.leave()
-		pass(time.Minute)
-		w.check()
-		equal(t, "kept", origin.sink.Newest(eds).Resource("a") != nil, false)
-	})
-}
-
-// A delta origin gets only the names that change.
-func TestP52_DeltaRequestsOmitNothing(t *testing.T) {
-	withFollowers(t, false, "a b", "a b", func(w *registryFixture, c, e *testClient, origin *feed) {
-		origin.clusters(t, "b", "a")
-		pass(time.Minute)
-		equal(t, "requested", origin.requested(eds), "a b")
-	})
-}
-
-// Once no client wants the clusters any more, the origin would not report that a cluster returns.
-// So its endpoints are requested again if a client wants them.
-func TestP52_EndpointsAreRequestedWithoutClusters(t *testing.T) {
-	withFollowers(t, true, "a b c", "a b c", func(w *registryFixture, c, e *testClient, origin *feed) {
-		e.want("a", "b")
-		synctest.Wait()
-		origin.clusters(t, "b", "a", "c")
-		equal(t, "requested", origin.requested(eds), "b")
-		c.want()
-		pass(9 * time.Second)
-		equal(t, "requested while clusters linger", origin.requested(eds), "b")
-		pass(time.Second)
-		equal(t, "requested after linger", origin.requested(eds), "a b")
-	})
-	withFollowers(t, true, "", "a b", func(w *registryFixture, c, e *testClient, origin *feed) {
-		c.want("a", "b")
-		synctest.Wait()
-		second := w.second("edge")
-		u := snapshot.Update{Type: cds, Origin: "origin", Changed: []*xds.Resource{edsCluster(t, "a"), edsCluster(t, "b")}}
-		second.hand(t, u)
-		c.acks(cds)
-		second.update(t, cds, false, "a")
-		equal(t, "requested", origin.requested(eds), "b")
-		c.want("b")
-		pass(10 * time.Second)
-		equal(t, "requested once the cluster is unsubscribed", origin.requested(eds), "a b")
-		second.update(t, cds, false, "b")
-		equal(t, "requested", origin.requested(eds), "a")
-		c.leave()
-		pass(10 * time.Second)
-		equal(t, "requested without clients of clusters", origin.requested(eds), "a b")
 	})
 }

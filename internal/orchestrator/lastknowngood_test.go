@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -230,30 +228,6 @@ func TestP16_P53_RefusalDependsOnTheSubscription(t *testing.T) {
 	equal(t, "told", strings.Count(log, "the relay has none of the requested resources"), 1)
 }
 
-// Generations without an ACK are not stored. A key does not get what another key has stored.
-func TestP66_NothingStored(t *testing.T) {
-	dir := t.TempDir()
-	withStore(t, dir, func(w *registryFixture) {
-		w.join("web", eds).want("x")
-		f := w.feed("web")
-		f.reached()
-		f.update(t, eds, false, "x=1")
-		other := w.join("db", eds).want("x")
-		f = w.feed("db")
-		f.reached()
-		f.update(t, eds, false, "x=db")
-		other.takes()
-	})
-	withStore(t, dir, func(w *registryFixture) {
-		a := w.join("web", eds).want("x")
-		w.feed("web").failed()
-		equal(t, "refused", a.refusal() != nil, true)
-		b := w.join("db", eds).want("x")
-		w.feed("db").failed()
-		equal(t, "the other key", b.sees(subscription("x"), "x"), "db")
-	})
-}
-
 // store.max_age bounds the age of what is served, including what was read before.
 func TestP66_TooOldIsNotServed(t *testing.T) {
 	dir := t.TempDir()
@@ -273,65 +247,6 @@ func TestP66_TooOldIsNotServed(t *testing.T) {
 			served := age == 0 || age == 2*time.Hour
 			equal(t, "refused", a.refusal() != nil, !served)
 		}, func(o *store.Options) { o.MaxAge = age })
-	}
-}
-
-// A client that subscribes by name gets the wildcard's copy if there is no other (P50).
-func TestP66_WildcardCopyIsServedByName(t *testing.T) {
-	dir := t.TempDir()
-	withStore(t, dir, func(w *registryFixture) {
-		a := w.join("web", cds).want("*")
-		f := w.feed("web")
-		f.reached()
-		f.update(t, cds, true, "c=2")
-		a.takes()
-	})
-	withStore(t, dir, func(w *registryFixture) {
-		b := w.join("web", cds).want("c")
-		w.feed("web").failed()
-		equal(t, "c by name", b.sees(subscription("c"), "c"), "2")
-		a := w.join("web", cds).want("*")
-		equal(t, "c", a.sees(subscription("*"), "c"), "2")
-	})
-}
-
-// Secrets are never written to disk (P6).
-func TestP6_SecretsAreNotStored(t *testing.T) {
-	dir := t.TempDir()
-	withStore(t, dir, func(w *registryFixture) {
-		a := w.join("web", xds.SecretType).want("s")
-		w.feed("web").reached()
-		w.feed("web").update(t, xds.SecretType, false, "s=hush")
-		a.takes()
-	})
-	if files, _ := filepath.Glob(filepath.Join(dir, "*.good")); len(files) > 0 {
-		t.Errorf("files: %v", files)
-	}
-}
-
-// A damaged file is not served, and is logged.
-func TestP66_DamagedIsNotServed(t *testing.T) {
-	dir := t.TempDir()
-	keep(t, dir, "x=1")
-	files, err := filepath.Glob(filepath.Join(dir, "*.good"))
-	if err != nil || len(files) != 1 {
-		t.Fatalf("files: %v, %v", files, err)
-	}
-	b, err := os.ReadFile(files[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	b[len(b)/2] ^= 1
-	if err := os.WriteFile(files[0], b, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	log := withStore(t, dir, func(w *registryFixture) {
-		a := w.join("web", eds).want("x")
-		w.feed("web").failed()
-		equal(t, "refused", a.refusal() != nil, true)
-	})
-	if !strings.Contains(log, files[0]) || !strings.Contains(log, "key=web") {
-		t.Errorf("log: %s", log)
 	}
 }
 
@@ -413,39 +328,6 @@ func TestP53_P66_NoRefusalWhileTheStoreIsRead(t *testing.T) {
 		equal(t, "a new client is refused", again.refusal() != nil, false)
 		equal(t, "x", again.sees(subscription("x"), "x"), "1")
 		equal(t, "the first client is still refused", x.of().refused, false)
-	})
-	withSlowStore(t, 5*time.Second, func(w *registryFixture) {
-		x, y := w.join("web", eds).want("x"), w.join("web", eds).want("y")
-		pass(time.Second)
-		w.feed("web").failed()
-		pass(4 * time.Second)
-		equal(t, "x", x.sees(subscription("x"), "x"), "1")
-		equal(t, "x is refused", x.refusal() != nil, false)
-		equal(t, "y is refused", y.refusal() != nil, true)
-	})
-}
-
-// A client with the wildcard of a held type stays, even if nothing is held of another type that
-// other clients want.
-func TestP53_TypesAreHeldSeparately(t *testing.T) {
-	bubble(t, nil, func(w *registryFixture) {
-		var a, b []*testClient
-		for range 10 {
-			a = append(a, w.join("web", cds).want("*"))
-			b = append(b, w.join("web", xds.ListenerType).want("*"))
-		}
-		f := w.feed("web")
-		f.reached()
-		f.update(t, cds, true, "c=1")
-		for range 10 {
-			f.failed()
-			synctest.Wait()
-			for i := range a {
-				if a[i].refusal() != nil || b[i].refusal() == nil {
-					t.Fatalf("refused: %v for the held type, %v for the other", a[i].refusal(), b[i].refusal())
-				}
-			}
-		}
 	})
 }
 

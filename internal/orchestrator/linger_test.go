@@ -1,7 +1,6 @@
 package orchestrator
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -44,53 +43,6 @@ func TestP52_P53_HeldResourcesLingerWhileTheOriginIsAway(t *testing.T) {
 	})
 }
 
-// Resources kept only because no origin is reachable do not keep a client that wants something
-// else. They take no room from wanted ones.
-func TestP53_UnwantedResourcesKeepNoClient(t *testing.T) {
-	bubble(t, func(o *Options) { o.Limits.NamesPerKey = 3 }, func(w *registryFixture) {
-		a := w.join("web", eds).want("x", "y")
-		f := w.feed("web")
-		f.reached()
-		f.update(t, eds, false, "x=1", "y=1")
-		f.failed()
-		a.want("y")
-		pass(time.Minute)
-		equal(t, "requested", f.requested(eds), "x y")
-		a.want("y", "z", "u")
-		pass(time.Second)
-		equal(t, "requested, with the room that there is", f.requested(eds), "u y z")
-		if r := a.refusal(); r != nil {
-			t.Fatalf("refused though y is held: %v", r)
-		}
-		a.want("z", "u")
-		if a.refusal() == nil {
-			t.Error("not refused, though nothing of what clients want is held")
-		}
-	})
-}
-
-// A relay that stops in an outage keeps on disk what clients may want again.
-func TestP53_HeldResourcesStayOnDisk(t *testing.T) {
-	dir := t.TempDir()
-	withStore(t, dir, func(w *registryFixture) {
-		a, b := w.join("web", eds).want("x"), w.join("web", eds).want("y")
-		f := w.feed("web")
-		f.reached()
-		f.update(t, eds, false, "x=1", "y=1")
-		a.takes()
-		b.takes()
-		pass(time.Minute)
-		f.failed()
-		b.leave()
-		pass(3 * time.Hour) // a confirmed snapshot is checked again
-	})
-	withStore(t, dir, func(w *registryFixture) {
-		b := w.join("web", eds).want("y")
-		w.feed("web").failed()
-		equal(t, "y", b.sees(subscription("y"), "y"), "1")
-	})
-}
-
 // While no stream is open, a client that subscribes by name is served the wildcard's resource. That
 // holds even if no client has wanted the wildcard for long.
 func TestP53_WildcardResourcesAreHeld(t *testing.T) {
@@ -107,36 +59,6 @@ func TestP53_WildcardResourcesAreHeld(t *testing.T) {
 		if r := b.refusal(); r != nil {
 			t.Errorf("refused: %v", r)
 		}
-	})
-}
-
-// A client that wants held resources is accepted beside one that is refused (P16).
-func TestP53_HeldResourcesAreServedBesideARefusal(t *testing.T) {
-	bubble(t, nil, func(w *registryFixture) {
-		a, b := w.join("web", eds).want("x"), w.join("web", eds).want("z")
-		f := w.feed("web")
-		f.reached()
-		f.update(t, eds, false, "x=1")
-		f.failed()
-		a.leave()
-		pass(time.Minute)
-		if b.refusal() == nil {
-			t.Fatal("it is not sent away")
-		}
-		if w.join("web", cds).want("*").refusal() == nil {
-			t.Error("not refused, though nothing of the type is held")
-		}
-		c := w.join("web", eds).want("z")
-		pass(time.Second)
-		if c.refusal() == nil {
-			t.Error("a client stays although nothing that it wants is held")
-		}
-		a = w.join("web", eds).want("x")
-		pass(time.Second)
-		if r := a.refusal(); r != nil {
-			t.Fatalf("refused: %v", r)
-		}
-		equal(t, "x", a.sees(subscription("x"), "x"), "1")
 	})
 }
 
@@ -216,81 +138,6 @@ func TestP53_DroppedTypeStaysOnDisk(t *testing.T) {
 		b := w.join("web", eds).want("x")
 		w.feed("web").failed()
 		equal(t, "x", b.sees(subscription("x"), "x"), "1")
-	})
-}
-
-// linger counts the total time in which a stream is open and the key has subscribers. Streams and
-// subscribers may change meanwhile.
-func TestP52_LingerCountsInAll(t *testing.T) {
-	const linger = 30 * time.Second
-	t.Run("short streams", func(t *testing.T) {
-		bubble(t, func(o *Options) { o.Linger = linger }, func(w *registryFixture) {
-			w.join("web", eds).want("x")
-			b := w.join("web", eds).want("y")
-			f := w.feed("web")
-			f.reached()
-			f.update(t, eds, false, "x=1", "y=1")
-			b.leave()
-			for range 3 {
-				equal(t, "requested", f.requested(eds), "x y")
-				pass(linger / 3)
-				f.failed()
-				pass(time.Hour)
-				f.reached()
-			}
-			pass(time.Second)
-			equal(t, "requested", f.requested(eds), "x")
-		})
-	})
-	t.Run("short subscribers", func(t *testing.T) {
-		bubble(t, func(o *Options) { o.Linger = linger }, func(w *registryFixture) {
-			f := (*feed)(nil)
-			for i := range 10 {
-				c := w.join("web", eds).want(fmt.Sprint("n", i))
-				f = w.feed("web")
-				f.reached()
-				f.update(t, eds, false, fmt.Sprintf("n%d=1", i))
-				pass(linger / 2)
-				c.leave()
-				pass(time.Second)
-			}
-			equal(t, "requested", f.requested(eds), "n8 n9")
-		})
-	})
-}
-
-// A name that the origin has not answered is unsubscribed as soon as no client wants it, whether or
-// not a stream is open and the key has other clients. A name that the origin said is absent
-// lingers, as a held one does.
-func TestP52_UnansweredNamesDoNotLinger(t *testing.T) {
-	bubble(t, nil, func(w *registryFixture) {
-		a := w.join("web", eds).want("held", "absent", "pending")
-		b := w.join("web", eds).want("pending", "other")
-		f := w.feed("web")
-		f.reached()
-		f.update(t, eds, false, "held=1", "absent")
-		a.want()
-		synctest.Wait()
-		equal(t, "requested while another client wants it", f.requested(eds), "absent held other pending")
-		b.want("other")
-		synctest.Wait()
-		equal(t, "requested", f.requested(eds), "absent held other")
-		pass(10 * time.Second)
-		equal(t, "requested after linger", f.requested(eds), "other")
-
-		f.failed()
-		b.want("another", "other")
-		synctest.Wait()
-		b.want("another")
-		synctest.Wait()
-		equal(t, "requested while no stream is open", f.requested(eds), "another")
-		a.leave()
-		b.leave()
-		equal(t, "requested without clients", f.requested(eds), "")
-		c := w.join("web", eds).want("other")
-		synctest.Wait()
-		equal(t, "requested again", f.requested(eds), "other")
-		equal(t, "other", c.sees(subscription("other"), "other"), "?")
 	})
 }
 

@@ -136,18 +136,6 @@ func TestP52_IdleKeyIsFrozenThenDropped(t *testing.T) {
 	})
 }
 
-func TestP52_IdleTTLOfZeroDropsAtOnce(t *testing.T) {
-	bubble(t, func(o *Options) { o.IdleTTL = 0 }, func(w *registryFixture) {
-		a, b := w.join("web", eds).want("x"), w.join("web", eds)
-		w.feed("web").sink.Status(upstream.Status{Connected: true})
-		w.feed("web").update(t, eds, false, "x=1")
-		a.leave()
-		equal(t, "keys", len(w.reg.Groups()), 1)
-		b.leave()
-		equal(t, "keys", len(w.reg.Groups()), 0)
-	})
-}
-
 // While its origin is away, an idle key with held resources stays.
 func TestP52_IdleKeyStaysWhileItsOriginIsAway(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
@@ -180,62 +168,6 @@ func TestP52_IdleKeyStaysWhileItsOriginIsAway(t *testing.T) {
 		equal(t, "keys just before idle_ttl, the second time", keysOf(w), "held")
 		time.Sleep(time.Nanosecond)
 		equal(t, "keys after it", keysOf(w), "")
-	})
-}
-
-// Held resources of an idle key stay until a new client has subscribed, and while the origin is
-// away.
-func TestP53_JoiningAnIdleKeyForgetsNothing(t *testing.T) {
-	bubble(t, nil, func(w *registryFixture) {
-		a, every := w.join("web", eds).want("x", "y", "z"), w.join("web", cds).want("*")
-		f := w.feed("web")
-		f.reached()
-		f.update(t, eds, false, "x=1", "y=1", "z=1")
-		f.update(t, cds, true, "c=1")
-		a.leave()
-		every.leave()
-		pass(time.Minute)
-
-		b := w.join("web", eds)
-		w.join("web", eds).leave() // a client that never subscribes
-		pass(time.Minute)
-		equal(t, "requested before the client requests it", f.requested(eds), "x y z")
-		b.want("x")
-		equal(t, "x", b.sees(subscription("x"), "x"), "1")
-		f.failed()
-		b.leave()
-		pass(time.Minute)
-		b = w.join("web", eds).want("x")
-		pass(time.Minute)
-		c := w.join("web", cds).want("*")
-		b.want("x", "y")
-		equal(t, "another type", c.sees(subscription("*"), "c"), "1")
-		equal(t, "another name", b.sees(subscription("x", "y"), "y"), "1")
-		f.reached()
-		b.want("x")
-		pass(9 * time.Second)
-		equal(t, "requested within linger", f.requested(eds), "x y z")
-		pass(time.Second)
-		equal(t, "requested after linger", f.requested(eds)+f.requested(cds), "x*")
-	})
-}
-
-// Names that an idle key kept take no room from wanted ones.
-func TestLimitNamesPerKeyOfARevivedKey(t *testing.T) {
-	bubble(t, func(o *Options) { o.Linger, o.Limits.NamesPerKey = time.Second, 3 }, func(w *registryFixture) {
-		a := w.join("web", eds).want("a", "b", "c")
-		f := w.feed("web")
-		f.reached()
-		f.update(t, eds, false, "a=1", "b=1", "c=1")
-		a.leave()
-		pass(time.Minute)
-		d := w.join("web", eds).want("c", "d")
-		if r := d.refusal(); r != nil {
-			t.Fatalf("refused: %v", r)
-		}
-		equal(t, "requested", len(strings.Fields(f.requested(eds))), 3)
-		pass(time.Second)
-		equal(t, "requested after a while", f.requested(eds), "c d")
 	})
 }
 
@@ -497,40 +429,6 @@ func TestDropOfAKeyThatWasJoined(t *testing.T) {
 		if b := w.join("web", eds); b.of().group == g {
 			t.Error("joined a group that has ended")
 		}
-	})
-}
-
-// Clients of a new key that join at the same time share one group.
-func TestConcurrentFirstJoins(t *testing.T) {
-	bubble(t, nil, func(w *registryFixture) {
-		const n = 20
-		joined := make(chan subscriber.Subscriber)
-		for range n {
-			go func() {
-				c := &testClient{w: w}
-				m, err := w.reg.Join(subscriber.Info{Node: w.node(&corev3.Node{Id: "n", Cluster: "web"}), End: func(*refusal.Refusal) {}}).Subscribe(eds, c)
-				if err != nil {
-					t.Error(err)
-				}
-				joined <- m
-			}()
-		}
-		groups := make(map[*Group]bool)
-		for range n {
-			groups[(<-joined).(*clientType).group] = true
-		}
-		equal(t, "groups", len(groups), 1)
-		synctest.Wait()
-		st := w.status("web")
-		equal(t, "subscribers", st.Subscribers, n)
-		alive := 0
-		for _, f := range w.feeds {
-			if f.alive() {
-				alive++
-			}
-		}
-		equal(t, "streams that run", alive, 1)
-		equal(t, "gauge", w.reg.opts.Metrics.Keys.Value(), 1)
 	})
 }
 

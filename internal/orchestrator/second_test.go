@@ -40,44 +40,6 @@ func connect(feeds ...*feed) {
 	}
 }
 
-// There is a second stream while a type is subscribed by wildcard and by names, in whatever order
-// they start and end. The first part is not requested again.
-func TestP50_SecondStreamWhileNeeded(t *testing.T) {
-	for _, c := range []struct{ first, then string }{{"*", "n"}, {"n", "*"}} {
-		bubble(t, nil, func(w *registryFixture) {
-			w.join("web", eds).want("e")
-			a := w.join("web", cds).want(c.first)
-			synctest.Wait()
-			f := w.feed("web")
-			connect(f)
-			said := f.said()
-			w.asks(t, c.first)
-
-			b := w.join("web", cds).want(c.then)
-			w.asks(t, c.first, c.then)
-			time.Sleep(time.Hour)
-			equal(t, "told the first stream", f.said(), said)
-			equal(t, "requested of EDS", f.requested(eds), "e")
-			equal(t, "requested of EDS on the second", w.second("web").requested(eds), "")
-			f.update(t, cds, c.first == "*", "n=1")
-			w.second("web").update(t, cds, c.then == "*", "n=1")
-
-			// It closes once linger is over, and is opened again when needed.
-			b.want()
-			time.Sleep(10*time.Second - 1)
-			w.asks(t, c.first, c.then)
-			time.Sleep(time.Nanosecond)
-			w.asks(t, c.first)
-			equal(t, "told the first stream", f.said(), said)
-			b.want(c.then)
-			w.asks(t, c.first, c.then)
-			equal(t, "streams, ever", w.opened(), 3)
-			a.leave()
-			b.leave()
-		})
-	}
-}
-
 // Parts do not move. A part on the second stream stays there once the other part ends. If the first
 // stream carries nothing else, it closes.
 func TestP50_PartsKeepTheirStream(t *testing.T) {
@@ -159,101 +121,6 @@ func TestP50_OneClientWithBoth(t *testing.T) {
 	})
 }
 
-// A client with the wildcard gets the wildcard's copy, a client with only the name gets the other.
-// A removal on one stream leaves the other's copy.
-func TestP50_BothHoldAName(t *testing.T) {
-	bubble(t, nil, func(w *registryFixture) {
-		wild, both, alone := w.join("web", cds).want("*"), w.join("web", cds).want("*", "n"), w.join("web", cds).want("n")
-		all, two, one := subscription("*"), subscription("*", "n"), subscription("n")
-		synctest.Wait()
-		f, second := w.feed("web"), w.second("web")
-		is := func(when, a, b, c string) {
-			t.Helper()
-			equal(t, when, wild.sees(all, "n")+both.sees(two, "n")+alone.sees(one, "n"), a+b+c)
-		}
-		is("before any answer", "?", "?", "?")
-		f.update(t, cds, true, "n=w")
-		is("the wildcard's answer", "w", "w", "w") // P51: it listed n
-		second.update(t, cds, false, "n=n")
-		is("both answers", "w", "w", "n")
-		f.update(t, cds, true, "n")
-		is("gone from the wildcard", "-", "n", "n")
-		f.update(t, cds, true, "n=w")
-		second.update(t, cds, false, "n")
-		is("gone from the names", "w", "w", "w")
-		f.update(t, cds, true, "n")
-		is("gone from both", "-", "-", "-")
-		f.update(t, cds, true, "n=w")
-		is("back in the wildcard", "w", "w", "w")
-	})
-}
-
-// A client that lists a name is served the wildcard's copy until the name is answered. If the
-// wildcard deletes it before that, it does not exist.
-func TestP25_WildcardCopyIsDeleted(t *testing.T) {
-	bubble(t, nil, func(w *registryFixture) {
-		w.join("web", cds).want("*")
-		a := w.join("web", cds).want("n", "other")
-		synctest.Wait()
-		f, second, sub := w.feed("web"), w.second("web"), subscription("n", "other")
-		f.update(t, cds, true, "n=w")
-		equal(t, "the wildcard's copy", a.sees(sub, "n"), "w")
-		f.update(t, cds, true, "n", "other")
-		equal(t, "deleted", a.sees(sub, "n"), "-")
-		equal(t, "never served", a.sees(sub, "other"), "?")
-		second.update(t, cds, false, "n=n")
-		equal(t, "the answer to the name", a.sees(sub, "n"), "n")
-	})
-}
-
-// A client with the wildcard takes no name from other clients, whatever its wildcard leaves out
-// (P51). They share the wildcard's copies until the name has its own resource. The wildcard stays
-// subscribed until then.
-func TestP16_WildcardTakesNoNames(t *testing.T) {
-	bubble(t, nil, func(w *registryFixture) {
-		a := w.join("web", cds).want("kept", "absent", "late", "pending")
-		f, sub := w.feed("web"), subscription("kept", "absent", "late", "pending")
-		f.update(t, cds, false, "kept=1", "absent")
-		says := func(kept, absent, late, pending string) {
-			t.Helper()
-			for name, want := range map[string]string{"kept": kept, "absent": absent, "late": late, "pending": pending} {
-				equal(t, name, a.sees(sub, name), want)
-			}
-		}
-		wild := w.join("web", cds).want("*")
-		synctest.Wait()
-		a.woken()
-		second := w.second("web")
-		second.update(t, cds, true)
-		says("1", "-", "?", "?")
-		equal(t, "the neighbour of an empty answer", a.woken(), 0)
-		second.update(t, cds, true, "kept=2", "late=2", "absent=2", "other=2")
-		says("1", "2", "2", "?")
-		second.update(t, cds, true, "kept", "absent", "pending")
-		says("1", "-", "2", "?")
-
-		// The client with the wildcard leaves. Everything that was seen stays.
-		second.update(t, cds, true, "absent=3", "pending=3")
-		wild.leave()
-		a.woken()
-		time.Sleep(time.Minute)
-		w.asks(t, "absent kept late pending", "*")
-		says("1", "3", "2", "3")
-		f.update(t, cds, false, "pending")
-		second.update(t, cds, true, "late")
-		says("1", "3", "-", "3")
-		equal(t, "woken", a.woken(), 1)
-		time.Sleep(time.Minute)
-		w.asks(t, "absent kept late pending", "*")
-		second.update(t, cds, true, "absent", "pending")
-		says("1", "-", "-", "-")
-		time.Sleep(10 * time.Second)
-		w.asks(t, "absent kept late pending")
-		f.update(t, cds, false, "late=4")
-		says("1", "-", "4", "-")
-	})
-}
-
 // A late update of a stream that no longer carries the part is dropped.
 func TestP50_LateUpdatesOfAStream(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
@@ -320,48 +187,6 @@ func TestP53_EitherStreamReachesTheOrigin(t *testing.T) {
 		st := w.status("web")
 		equal(t, "first", fmt.Sprint(st.Upstreams[0].Failed, st.Upstreams[0].Err), "true no more streams")
 		equal(t, "second", fmt.Sprint(st.Upstreams[1].Connected, " ", st.Upstreams[1].Origin), "true origin")
-	})
-}
-
-func TestP53_NeitherStreamWithinFirstAnswerTimeout(t *testing.T) {
-	bubble(t, nil, func(w *registryFixture) {
-		a := w.join("web", cds).want("*", "n")
-		time.Sleep(15*time.Second - 1)
-		if a.refusal() != nil {
-			t.Error("ended too early")
-		}
-		connect(w.second("web"))
-		time.Sleep(time.Hour)
-		if a.refusal() != nil {
-			t.Error("ended, though a stream is open")
-		}
-	})
-}
-
-// A key without clients keeps both its streams, and ends both when it is dropped.
-func TestP52_IdleKeyWithTwoStreams(t *testing.T) {
-	bubble(t, nil, func(w *registryFixture) {
-		a := w.join("web", cds).want("*", "n")
-		synctest.Wait()
-		f, second := w.feed("web"), w.second("web")
-		connect(f, second)
-		f.update(t, cds, true, "a=1")
-		second.update(t, cds, false, "n=1")
-		a.leave()
-		f.sink.Status(upstream.Status{Failed: true})
-		time.Sleep(10*time.Minute - 1)
-		w.asks(t, "*", "n")
-		b := w.join("web", cds).want("n") // the wildcard lingers
-		equal(t, "n", b.sees(subscription("n"), "n"), "1")
-		time.Sleep(10 * time.Second)
-		w.asks(t, "n")
-		b.leave()
-		time.Sleep(10 * time.Minute)
-		synctest.Wait()
-		equal(t, "keys", len(w.reg.Groups()), 0)
-		if f.alive() || second.alive() {
-			t.Error("a stream still runs")
-		}
 	})
 }
 

@@ -1,20 +1,12 @@
 package orchestrator
 
 import (
-	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	"google.golang.org/grpc/codes"
-
-	"xdsrelay/internal/aggregator"
-	"xdsrelay/internal/expr"
-	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/telemetry"
-	"xdsrelay/internal/xds"
 )
 
 // reconfigured puts other settings in force.
@@ -23,37 +15,6 @@ func (w *registryFixture) reconfigured(change func(*Settings)) {
 	change(&s)
 	w.reg.Reconfigure(s)
 	synctest.Wait()
-}
-
-// keysBy implements Keys by a function.
-type keysBy func(n *xds.Node, typ xds.TypeURL) (xds.Key, error)
-
-func (k keysBy) Key(n *xds.Node, _ expr.Peer, typ xds.TypeURL) (xds.Key, error) { return k(n, typ) }
-
-// New rules apply to new clients and to KeyOf. Subscribers keep their keys.
-func TestP5_OtherRules(t *testing.T) {
-	bubble(t, nil, func(w *registryFixture) {
-		a := w.join("a", eds).want("x")
-		w.reconfigured(func(s *Settings) {
-			s.Keys = keysBy(func(n *xds.Node, _ xds.TypeURL) (xds.Key, error) {
-				if n.Cluster == "none" {
-					return xds.Key{}, new(aggregator.Error)
-				}
-				return xds.NewKey("moved", n.Cluster), nil
-			})
-		})
-		key, err := w.reg.KeyOf(w.node(&corev3.Node{Cluster: "a"}), expr.Peer{}, eds)
-		equal(t, "error", err, nil)
-		equal(t, "key of a client", key, xds.NewKey("moved", "a"))
-		_, err = w.reg.KeyOf(w.node(&corev3.Node{Cluster: "none"}), expr.Peer{}, eds)
-		if r := (*refusal.Refusal)(nil); !errors.As(err, &r) || r.Code != codes.PermissionDenied || r.Reason != telemetry.Unmapped {
-			t.Errorf("%v", err)
-		}
-		equal(t, "key of the subscriber", a.Key(), xds.NewKey("a"))
-		equal(t, "key of a newcomer", w.join("a", eds).Key(), xds.NewKey("moved", "a"))
-		w.feed("a").update(t, eds, false, "x=1")
-		equal(t, "the subscriber goes on", a.woken() > 0, true)
-	})
 }
 
 // If MaxIdle is lowered, keys without clients are dropped, the longest idle first. If it is raised,
@@ -95,33 +56,6 @@ func TestReconfigureIdleTTL(t *testing.T) {
 		equal(t, "keys before", keysOf(w), "a")
 		time.Sleep(2 * time.Second)
 		equal(t, "keys after", keysOf(w), "")
-	})
-}
-
-// Names linger for the value of linger when they are given up. The limits of a key are those at the
-// time of a subscription.
-func TestReconfigureNames(t *testing.T) {
-	bubble(t, func(o *Options) { o.Linger = time.Hour }, func(w *registryFixture) {
-		a := w.join("a", eds).want("x", "y")
-		w.feed("a").update(t, eds, false, "x=1", "y=1")
-		w.reconfigured(func(s *Settings) { s.Linger = time.Second })
-		a.want("x")
-		time.Sleep(2 * time.Second)
-		equal(t, "requested", w.feed("a").requested(eds), "x")
-		w.reconfigured(func(s *Settings) { s.Limits.NamesPerKey = 1 })
-		b := w.join("a", eds).want("z")
-		pass(refuseAfter)
-		if r := b.refusal(); r == nil || r.Reason != telemetry.LimitNamesPerKey {
-			t.Errorf("%v", r)
-		}
-		b.leave()
-		w.reconfigured(func(s *Settings) { s.Limits.NamesPerKey = 0 })
-		if r := w.join("a", eds).want("z").refusal(); r != nil {
-			t.Error(r)
-		}
-		if a.refusal() != nil {
-			t.Error("a was ended")
-		}
 	})
 }
 

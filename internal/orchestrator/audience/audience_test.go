@@ -58,6 +58,7 @@ func TestAudienceScripts(t *testing.T) {
 		{"wanted again", named, 0, "1:a 2:b 1: 9 1:a 5", "a | a b | a b | a b | a b | a b"},
 		{"the clock stops while the stream is closed", named, 0, "1:a 2:b 1: 5 closed 60 open 4 1", "a | a b | a b | a b | a b | a b | a b | a b | b"},
 		{"the clock stops while nobody is there", named, 0, "1:a - 60 2:b 9 1", "a | a | a | a b | a b | b"},
+		{"the clock goes on with the next subscriber", named, 0, "1:a - 60 2:b 5 - 60 3:b 4 1", "a | a | a | a b | a b | a b | a b | a b | a b | b"},
 		{"room for wanted names", named, 2, "1:a,b 1:b 2:c", "a b | a b | b c"},
 		{"the wildcard makes no room", named, 1, "1:* 1:a", "* | * a"},
 		{"the wildcard serves a name", wild, 0, "1:* 1:w 10 10", "* | * w | * w | * w"},
@@ -86,6 +87,7 @@ func TestAudienceScripts(t *testing.T) {
 					for m, sub := range subs {
 						ty.Leave(m, sub)
 					}
+					clear(subs)
 					a.Freeze()
 				case event == "open", event == "closed":
 					open = event == "open"

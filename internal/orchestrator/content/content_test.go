@@ -3,7 +3,6 @@ package content
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -53,58 +52,6 @@ func shown(s *snapshot.Snapshot, sub *snapshot.Subscription, names ...string) st
 		out = append(out, n+"="+value)
 	}
 	return strings.Join(out, " ")
-}
-
-// A script is a list of events, each with what clients of "*", and of a and b, see then. +name=value and
-// -name are updates of the wildcard; "ack" is of the newest generation; a number is the seconds that
-// pass. Deletions of clusters wait for 5 s.
-func TestContentScripts(t *testing.T) {
-	const delay = 5 * time.Second
-	for _, c := range []struct{ name, script, want string }{
-		{"first answer", "+a=1 -b", "a=1 b=? | a=1 b=-"},
-		{"a deletion waits", "+a=1,b=1 ack -a 4 1", "a=1 b=1 | a=1 b=1 | a=1 b=1 | a=1 b=1 | a=- b=1"},
-		{"what returns was not deleted", "+a=1 ack -a 4 +a=2 1", "a=1 b=? | a=1 b=? | a=1 b=? | a=1 b=? | a=2 b=? | a=2 b=?"},
-		{"a new resource that no client has does not wait", "+b=1 ack +a=1 -a", "a=? b=1 | a=? b=1 | a=1 b=1 | a=- b=1"},
-		{"a deletion is reported twice", "+a=1 ack -a 3 -a 2", "a=1 b=? | a=1 b=? | a=1 b=? | a=1 b=? | a=1 b=? | a=- b=?"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			content, now := New(false), time.Now()
-			ct := content.Add(xds.TypeOf(xds.ClusterType), new(notes))
-			ct.SetSubscribed(xds.NewNameSet("a", "b"), false, nil)
-			sub := &snapshot.Subscription{Names: xds.NewNameSet("a", "b")}
-			var got []string
-			for _, event := range strings.Fields(c.script) {
-				u := snapshot.Update{Type: xds.ClusterType, Received: now}
-				switch event[0] {
-				case '+':
-					for _, one := range strings.Split(event[1:], ",") {
-						name, value, _ := strings.Cut(one, "=")
-						u.Changed = append(u.Changed, resource(t, ct.typ, name, value))
-					}
-					ct.Apply(u, Stream{1, now, true}, now, delay)
-				case '-':
-					u.Removed = []string{event[1:]}
-					ct.Apply(u, Stream{1, now, true}, now, delay)
-				case 'a':
-					ct.Acked(ct.Newest().Gen)
-				default:
-					seconds, err := strconv.Atoi(event)
-					if err != nil {
-						t.Fatal(err)
-					}
-					now = now.Add(time.Duration(seconds) * time.Second)
-					ct.Remove(now, delay)
-				}
-				if err := content.Check(); err != nil {
-					t.Fatalf("%s: %v", event, err)
-				}
-				got = append(got, shown(ct.Newest(), sub, "a", "b"))
-			}
-			if got := strings.Join(got, " | "); got != c.want {
-				t.Errorf("%s\n%s, want\n%s", c.script, got, c.want)
-			}
-		})
-	}
 }
 
 // What leaves the subscription leaves nothing, whatever happened before: no resource, no deletion that
