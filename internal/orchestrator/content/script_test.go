@@ -55,6 +55,7 @@ type script struct {
 	now                 time.Time
 	stream              Stream
 	responses           int
+	ended               uint64 // the subscription to the wildcard that ended last
 }
 
 // runScripts runs scripts by name, with a delay of deletions and with SotW origins, or not.
@@ -90,7 +91,7 @@ func (s *script) do(words []string) {
 	}
 	u := snapshot.Update{Type: of.typ.URL, Origin: "o", Wildcard: words[0] != "update", WildcardID: of.WildcardID(), Received: s.now}
 	if words[0] == "old" {
-		words, u.WildcardID = words[1:], u.WildcardID-1
+		words, u.WildcardID = words[1:], s.ended
 	}
 	switch words[0] {
 	case "names":
@@ -99,6 +100,7 @@ func (s *script) do(words []string) {
 		s.subscribe(of, of.names, true)
 		of.WildcardAssigned(s.now)
 	case "no":
+		s.ended = of.WildcardID()
 		s.subscribe(of, of.names, false)
 	case "update", "state", "part":
 		s.responses++
