@@ -56,8 +56,8 @@ func (st *stream) Status(look *inspect.Survey) inspect.ClientStatus {
 		c.Node, c.Cluster, c.FullNode = st.node.ID, st.node.Cluster, st.node
 		c.UserAgent, c.UserAgentVersion = st.node.UserAgent, st.node.UserAgentVersion
 	}
-	c.Types = make([]inspect.TypeStatus, 0, len(st.order))
-	for _, ty := range st.order {
+	c.Types = make([]inspect.TypeStatus, 0, len(st.types))
+	for _, ty := range st.types {
 		c.Types = append(c.Types, ty.inspected().Status(look))
 	}
 	return c
@@ -67,7 +67,7 @@ func (st *stream) Status(look *inspect.Survey) inspect.ClientStatus {
 func (st *stream) AppendTypeStates(look *inspect.Survey, wanted func(xds.Key, xds.TypeURL) bool, to []inspect.TypeState) []inspect.TypeState {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	for _, ty := range st.order {
+	for _, ty := range st.types {
 		if ty.subscriber == nil || !wanted(ty.subscriber.Key(), ty.Type.URL) {
 			continue
 		}
@@ -82,7 +82,7 @@ func (st *stream) AppendTypeStates(look *inspect.Survey, wanted func(xds.Key, xd
 func (st *stream) AppendUnacknowledged(look *inspect.Survey, to []inspect.Unacknowledged) []inspect.Unacknowledged {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	for _, ty := range st.order {
+	for _, ty := range st.types {
 		if u, ok := ty.inspected().Unacknowledged(look); ok {
 			u.Stream, u.Node = st.id, st.node.ID
 			if f := st.inFlight.Load(); f != nil && f.typ == ty.Type.URL {
@@ -105,7 +105,7 @@ func (st *stream) Config() (inspect.ClientConfig, bool) {
 func (st *stream) typeConfigs() (out []inspect.TypeConfig) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	for _, ty := range st.order {
+	for _, ty := range st.types {
 		if c, ok := ty.inspected().Config(); ok {
 			out = append(out, c)
 		}

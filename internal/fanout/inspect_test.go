@@ -350,7 +350,7 @@ func TestP27_UnknownNamesAreNotSynced(t *testing.T) {
 			for _, st := range r.srv.all() {
 				st.mu.Lock()
 				defer st.mu.Unlock()
-				return len(st.order) == 1 && st.order[0].SentSnapshot() != nil
+				return len(st.types) == 1 && st.types[0].SentSnapshot() != nil
 			}
 			return false
 		})

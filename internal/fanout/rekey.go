@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"iter"
+	"math/bits"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -270,7 +271,8 @@ func (st *stream) keyedTypes() (*xds.Node, []keyedType) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	out := make([]keyedType, len(st.types))
-	for i, ty := range st.types {
+	for _, ty := range st.types {
+		i := bits.TrailingZeros64(ty.bit)
 		out[i] = keyedType{typ: *ty.Type, node: ty.node}
 		if ty.subscriber != nil {
 			out[i].key = ty.subscriber.Key()
@@ -284,12 +286,15 @@ func (st *stream) keyedTypes() (*xds.Node, []keyedType) {
 // keys itself.
 func (st *stream) addChecked(ty *streamType, rulesVersion uint64) (*streamType, *refusal.Refusal) {
 	st.mu.Lock()
-	st.types = append(st.types, ty)
 	if ty.unanswered != nil {
 		ty.unanswered.Add(1)
 	}
-	at, _ := slices.BinarySearchFunc(st.order, ty.Type.Order+1, func(s *streamType, o uint8) int { return int(s.Type.Order) - int(o) })
-	st.order = slices.Insert(slices.Clone(st.order), at, ty)
+	at, _ := slices.BinarySearchFunc(st.types, ty.Type.Order+1, func(s *streamType, o uint8) int { return int(s.Type.Order) - int(o) })
+	types := slices.Clone(st.types)
+	if types == nil {
+		types = st.first[:0]
+	}
+	st.types = slices.Insert(types, at, ty)
 	st.mu.Unlock()
 	if st.srv.rekeyer.rulesVersion.Load() != rulesVersion {
 		return ty, st.checkKeys()

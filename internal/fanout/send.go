@@ -64,7 +64,7 @@ type pass struct {
 // groups.
 func (st *stream) newPass() (p pass) {
 	st.mu.Lock()
-	p.order = st.order // replaced, not changed, when a type is added
+	p.order = st.types
 	st.mu.Unlock()
 	p.now = time.Now()
 	for i, ty := range slices.Backward(p.order) {

@@ -38,7 +38,7 @@ type stream struct {
 	before   atomic.Int64          // bytes that were written to the connection before it
 
 	mu     sync.Mutex
-	order  []*streamType  // in the order of sending (P35); under mu
+	types  []*streamType  // in the order of sending (P35); replaced, not changed, by the receiver under mu
 	nonces nonce.Sequence // under mu
 	unsent *unsent        // nil: none; owner: the worker that has the stream
 
@@ -50,7 +50,6 @@ type stream struct {
 	req          *xds.Request                    // while the receiver, its owner, handles one
 	variant      xds.Variant
 
-	types        []*streamType     // a type's bit is its index; the receiver appends, under mu
 	in           incoming          // owner of this and the next four: the receiver
 	names        int               // weight of all names that the stream requests
 	client       subscriber.Client // joined at the first request
@@ -63,8 +62,9 @@ type stream struct {
 	caller *listener.Caller
 	from   string // remote address, for messages
 	opened time.Time
-	fin    finisher // nil: this grpc version has none
-	_      [16]byte // the allocator begins streams of more than 416 bytes at a cache line
+	fin    finisher       // nil: this grpc version has none
+	first  [1]*streamType // has types while there is one: it is not in memory of its own
+	_      [32]byte       // the allocator begins streams of more than 416 bytes at a cache line
 }
 
 // receive handles requests until the stream ends, and returns its status.
@@ -332,9 +332,9 @@ func (st *stream) apply(ty *streamType) *refusal.Refusal {
 	first := !ty.Began()
 	want, changed := st.subscribe(ty)
 	limit := st.srv.settings().Limits.NamesPerStream
-	more := want.Names.Weight() - ty.Requested().Names.Weight()
-	newNames := 0
-	if changed {
+	more, newNames := 0, 0
+	if changed { // otherwise the memory of the names is not read
+		more = want.Names.Weight() - ty.Requested().Names.Weight()
 		newNames = addedWeight(ty.Requested().Names, want.Names)
 	}
 	st.names += more // counted also without a limit, since one may be set later
