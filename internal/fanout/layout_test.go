@@ -18,8 +18,8 @@ func TestHotFieldsShareCacheLines(t *testing.T) {
 		"stream, run state and message": {unsafe.Pointer(st), unsafe.Pointer(&st.before), 1},
 		"stream, worker":                {unsafe.Pointer(st), unsafe.Pointer(&st.variant), 3},
 		"stream, worker and receiver":   {unsafe.Pointer(st), unsafe.Pointer(&st.names), 4},
-		"type, without its session":     {unsafe.Pointer(ty), unsafe.Pointer(&ty.epoch), 1},
-		"type, session and tracker":     {unsafe.Pointer(ty), unsafe.Add(unsafe.Pointer(&ty.track), unsafe.Sizeof(ty.track)/2), 10},
+		"type, without its session":     {unsafe.Pointer(ty), unsafe.Pointer(&ty.metrics), 1},
+		"type, session and tracker":     {unsafe.Pointer(ty), unsafe.Add(unsafe.Pointer(&ty.track), unsafe.Sizeof(ty.track)/2), 9},
 	} {
 		if n := of(c.last) - of(c.first) + 1; n > c.lines {
 			t.Errorf("%s: %d cache lines, want %d", name, n, c.lines)

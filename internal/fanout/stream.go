@@ -47,10 +47,11 @@ type stream struct {
 	large        atomic.Pointer[large]           // the last large message that the client has not answered; nil: none
 	checkedRules uint64                          // version of the rules under which it was admitted: see stillAdmitted; owner: as unsent
 	refusal      atomic.Pointer[refusal.Refusal] // why the stream ends; the first counts
-	req          *xds.Request                    // while the receiver, its owner, handles one
+	first        [1]*streamType                  // has types while there is one: they are not in memory of their own
 	variant      xds.Variant
 
-	in           incoming          // owner of this and the next four: the receiver
+	req          *xds.Request // while one is handled; owner of this and the next five: the receiver
+	in           incoming
 	names        int               // weight of all names that the stream requests
 	client       subscriber.Client // joined at the first request
 	rulesVersion uint64            // by which the client was admitted last: see rekeyer
@@ -62,9 +63,8 @@ type stream struct {
 	caller *listener.Caller
 	from   string // remote address, for messages
 	opened time.Time
-	fin    finisher       // nil: this grpc version has none
-	first  [1]*streamType // has types while there is one: it is not in memory of its own
-	_      [32]byte       // the allocator begins streams of more than 416 bytes at a cache line
+	fin    finisher // nil: this grpc version has none
+	_      [32]byte // the allocator begins streams of more than 416 bytes at a cache line
 }
 
 // receive handles requests until the stream ends, and returns its status.
@@ -301,7 +301,7 @@ func (st *stream) join(url xds.TypeURL) (*streamType, *refusal.Refusal) {
 		}
 		st.rulesVersion = rulesVersion
 	}
-	ty := &streamType{Session: *session.New(t, form, st.srv.opts.MaxResponse), st: st, node: st.node, bit: 1 << len(st.types), track: inspect.NewTracker(time.Now()), typeMetrics: typeMetrics{metrics: &uncounted}}
+	ty := &streamType{Session: *session.New(t, form, st.srv.opts.MaxResponse), st: st, node: st.node, bit: 1 << len(st.types), track: inspect.NewTracker(time.Now()), metrics: &uncounted}
 	if refused := st.caller.MayHave(*t); refused != nil {
 		if st.only != "" {
 			return nil, refused
@@ -322,7 +322,7 @@ func (st *stream) join(url xds.TypeURL) (*streamType, *refusal.Refusal) {
 		ty.leaveUnanswered(telemetry.UnmappedLater, refused.Err) // P5
 		return st.addChecked(ty, rulesVersion)
 	}
-	ty.subscriber, ty.typeMetrics = sub, st.srv.metricsOf(sub.Key(), url)
+	ty.joined(sub)
 	return st.addChecked(ty, rulesVersion)
 }
 

@@ -15,39 +15,38 @@ import (
 // streamType is one type of one stream: its session, its subscriber, its metrics and its status.
 // bit is its dirty bit.
 type streamType struct {
-	st         *stream
-	bit        uint64
-	subscriber subscriber.Subscriber // nil: the type gets no response (P5, P6)
-	typeMetrics
-	epoch           uint64 // counts requests, under the stream's lock: a plan is not applied after a later one
-	session.Session        // under the stream's lock, except where Subscribe says otherwise
+	st              *stream
+	bit             uint64
+	subscriber      subscriber.Subscriber // nil: the type gets no response (P5, P6)
+	states          subscriber.States     // of subscriber
+	metrics         *telemetry.TypeMetrics
+	session.Session // under the stream's lock, except where Subscribe says otherwise
 
-	track inspect.Tracker
 	// Under the stream's lock.
-	wakeTime  time.Time   // when the type is woken; zero: not set
-	wakeTimer *time.Timer // fires at wakeTime; nil: it was never set
+	epoch uint64 // counts requests: a plan is not applied after a later one
+	// unanswered counts the type while it gets no response (P3, P5, P6); nil: it is not counted.
+	unanswered *telemetry.Gauge
+	track      inspect.Tracker
+	wakeTime   time.Time   // when the type is woken; zero: not set
+	wakeTimer  *time.Timer // fires at wakeTime; nil: it was never set
 	// marks are the snapshots of this type when a type that warms was sent last. The index is that
 	// type's order (P19).
 	marks [warmingTypes]snapshot.ID
-	// unanswered counts the type while it gets no response (P3, P5, P6); nil: it is not counted.
-	unanswered *telemetry.Gauge
-	node       *xds.Node // as it was at the type's first request (P1)
-	noKey      string    // the reason why subscriber is nil
+
+	perKey *telemetry.Key // of metrics; nil: subscriber is nil
+	node   *xds.Node      // as it was at the type's first request (P1)
+	noKey  string         // the reason why subscriber is nil
 }
 
 // warmingTypes is one more than the order of the last type that warms.
 const warmingTypes = 2
 
-// typeMetrics are the metrics of a subscriber. The stream looks them up once, when the subscriber
-// joins, and releases them when it has left.
-type typeMetrics struct {
-	perKey  *telemetry.Key
-	metrics *telemetry.TypeMetrics
-}
-
-func (s *Server) metricsOf(key xds.Key, url xds.TypeURL) typeMetrics {
-	of := s.metrics.Key(key)
-	return typeMetrics{of, of.Type(url)}
+// joined gives the type its subscriber. The metrics are looked up once, and released when the
+// subscriber has left. It is called before the type is added to the stream.
+func (t *streamType) joined(sub subscriber.Subscriber) {
+	t.subscriber, t.states = sub, sub.GroupStates()
+	t.perKey = t.st.srv.metrics.Key(sub.Key())
+	t.metrics = t.perKey.Type(t.Type.URL)
 }
 
 // uncounted are the metrics of types without a subscriber.
@@ -110,8 +109,8 @@ func (t *streamType) timerFired() {
 
 // snapshot is the type's snapshot in the subscriber's State; nil: none.
 func (t *streamType) snapshot() *snapshot.Snapshot {
-	if t.subscriber == nil {
+	if t.states == nil {
 		return nil
 	}
-	return t.subscriber.State().Snapshot(t.Type.URL)
+	return t.states.State().Snapshot(t.Type.URL)
 }

@@ -131,12 +131,24 @@ var _ subscriber.Subscriber = (*clientType)(nil)
 
 func (ct *clientType) Key() xds.Key { return ct.group.key }
 
-func (ct *clientType) State() *snapshot.State {
+func (ct *clientType) State() *snapshot.State { return ct.GroupStates().State() }
+
+// GroupStates implements subscriber.Subscriber.
+func (ct *clientType) GroupStates() subscriber.States {
 	if ct.relay {
-		return ct.group.relayState.Load()
+		return (*relayStates)(ct.group)
 	}
-	return ct.group.state.Load()
+	return (*clientStates)(ct.group)
 }
+
+// clientStates and relayStates are what clients and other relays see of a group.
+type (
+	clientStates Group
+	relayStates  Group
+)
+
+func (g *clientStates) State() *snapshot.State { return g.state.Load() }
+func (g *relayStates) State() *snapshot.State  { return g.relayState.Load() }
 
 // Newest implements subscriber.Subscriber.
 func (ct *clientType) Newest() *snapshot.Snapshot {

@@ -12,13 +12,13 @@ import (
 // NACK. It also counts the stream for the progress of each version. It is used under the stream's
 // lock.
 type Tracker struct {
-	began    time.Time // when the type's first request came
-	answered time.Time // when the last ACK or NACK came; zero: none did
-
-	sent, acks, nacks uint64
-	version           string // that was sent last
+	began      time.Time // when the type's first request came
+	sent, acks uint64
+	version    string // that was sent last
 	// counted are the IDs of the versions for which the stream was counted.
-	counted struct{ sent, acked, nacked uint32 }
+	counted  struct{ sent, acked, nacked uint32 }
+	answered time.Time // when the last ACK or NACK came; zero: none did
+	nacks    uint64
 
 	waiting   bool             // the origin had not answered something when the state was last looked at
 	sotw      bool             // the variant

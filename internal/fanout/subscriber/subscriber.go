@@ -55,8 +55,10 @@ type Client interface {
 type Subscriber interface {
 	// Key of the group.
 	Key() xds.Key
-	// State is the newest State that the subscriber sees; nil before the group has any.
-	State() *snapshot.State
+	States
+	// GroupStates are the same States. The subscribers of a group share the value, so its memory is
+	// more likely to be in the processor's cache.
+	GroupStates() States
 	// Newest is the newest snapshot of the type; nil before there is any. It may be newer
 	// than that of State, which waits for further changes (settle). Neither takes a lock.
 	Newest() *snapshot.Snapshot
@@ -88,6 +90,12 @@ type Subscriber interface {
 	// client has all of it, so that it may be stored (P66); otherwise nil. It usually costs two
 	// atomic loads.
 	Acked(gen uint64, all *snapshot.Snapshot)
+}
+
+// States is what a subscriber sees of its group.
+type States interface {
+	// State is the newest State; nil before the group has any.
+	State() *snapshot.State
 }
 
 // Waker is how a group tells one type of a client that something changed.

@@ -186,6 +186,9 @@ func (m *Subscriber) State() *snapshot.State {
 	return state
 }
 
+// GroupStates implements subscriber.Subscriber.
+func (m *Subscriber) GroupStates() subscriber.States { return m }
+
 // Newest implements subscriber.Subscriber.
 func (m *Subscriber) Newest() *snapshot.Snapshot {
 	m.group.Mu.Lock()
