@@ -263,9 +263,13 @@ var layers = map[string]place{
 		[]string{"internal/terminal", "internal/adminclient", "internal/admin/keystatus", "internal/xds"},
 		"it waits for what a running relay reports, and has no relay",
 	},
+	"internal/status": {
+		[]string{"internal/terminal", "internal/adminclient", "internal/admin", "internal/admin/keystatus", "internal/admin/overview", "internal/fanout/inspect", "internal/xds"},
+		"it prints what a running relay reports, and has no relay",
+	},
 
 	"cmd/relay": {
-		[]string{"internal/terminal", "internal/adminclient", "internal/wait", "internal/xds", "internal/xds/snapshot", "internal/anytypes", "internal/expr", "internal/telemetry", "internal/telemetry/logsample", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/filewatch", "internal/spelling", "config",
+		[]string{"internal/terminal", "internal/adminclient", "internal/status", "internal/wait", "internal/xds", "internal/xds/snapshot", "internal/anytypes", "internal/expr", "internal/telemetry", "internal/telemetry/logsample", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/filewatch", "internal/spelling", "config",
 			"internal/aggregator", "internal/upstream", "internal/upstream/connections", "internal/upstream/filesource", "internal/upstream/timing", "internal/fanout", "internal/fanout/inspect", "internal/fanout/tokens", "internal/fanout/listener", "internal/fanout/refusal", "internal/store", "internal/cluster", "internal/ownership", "internal/orchestrator",
 			"internal/admin", "internal/admin/compare", "internal/admin/keystatus", "internal/admin/memberread", "internal/admin/rulestatus", "internal/admin/sources", "internal/admin/grpcadmin", "internal/admin/jsonyaml", "internal/admin/overview", "internal/fleet"},
 		"a command imports no other and no test",

@@ -12,6 +12,7 @@ import (
 	"xdsrelay/internal/admin"
 	"xdsrelay/internal/admin/compare"
 	"xdsrelay/internal/adminclient"
+	"xdsrelay/internal/status"
 	"xdsrelay/internal/terminal"
 )
 
@@ -86,7 +87,7 @@ func printUnacknowledged(w io.Writer, node string, items []admin.Unacknowledged,
 			fmt.Fprintf(w, "%s %s has no key and gets no response: reason %s\n", terminal.Visible(node), terminal.ShortType(u.Type), terminal.Visible(u.NoKey))
 			continue
 		}
-		colour := stateColours[u.State]
+		colour := status.Colours[u.State]
 		fmt.Fprintf(w, "%s %s under %s: %s for %s\n", terminal.Visible(u.Node), terminal.ShortType(u.Type), terminal.Visible(u.Key), t.Colour(colour, u.State), terminal.Age(now.Sub(u.Since)))
 		if len(u.Awaits) > 0 {
 			printAwaited(w, u.Awaits, u.More)

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xdsrelay/internal/admin/keystatus"
-	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/status"
 	"xdsrelay/internal/terminal"
 )
 
@@ -66,7 +66,7 @@ func keyColumns(now time.Time) []terminal.Column[keystatus.Key] {
 		terminal.TextColumn("KEY", func(k *keystatus.Key) string { return k.Key }),
 		terminal.TextColumn("CLIENTS", func(k *keystatus.Key) string { return strconv.Itoa(k.Clients) }),
 	}
-	columns = append(columns, stateColumns(keyStates)...)
+	columns = append(columns, status.Columns(status.OfKey)...)
 	return append(columns,
 		terminal.TextColumn("RESOURCES", func(k *keystatus.Key) string {
 			n := 0
@@ -95,29 +95,6 @@ func keyColumns(now time.Time) []terminal.Column[keystatus.Key] {
 		}),
 		terminal.ColumnOf("PROBLEM", func(k *keystatus.Key) terminal.Cell { return terminal.Problem(keyProblem(k, now)) }),
 	)
-}
-
-// stateColumns are the columns of the numbers of types in each state.
-func stateColumns[T any](states func(*T) map[string]int) (columns []terminal.Column[T]) {
-	for _, s := range allStates {
-		colour := ""
-		if s == inspect.StateNacked || s == inspect.StateStale {
-			colour = stateColours[s]
-		}
-		columns = append(columns, terminal.ColumnOf(s, func(row *T) terminal.Cell { return terminal.Alarming(states(row)[s], colour) }))
-	}
-	return columns
-}
-
-// keyStates sums up the states of a key's types.
-func keyStates(k *keystatus.Key) map[string]int {
-	sum := map[string]int{}
-	for i := range k.Types {
-		for s, n := range k.Types[i].States {
-			sum[s] += n
-		}
-	}
-	return sum
 }
 
 // keyProblem says why a key gets no changes; empty: it does. The most important reason comes first.

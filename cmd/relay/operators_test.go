@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -14,8 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"xdsrelay/config"
-	"xdsrelay/internal/fanout/inspect"
-	"xdsrelay/internal/terminal"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
 )
@@ -261,48 +258,6 @@ func TestDiffOfAnUnansweredResponse(t *testing.T) {
 			two.answer("")
 			o.until([]string{"diff", "--node", "slow"}, "the relay has been sending version v4 for ", " MB of 1.0 MB, and has version v2\n")
 		})
-	}
-}
-
-// statusRows puts different types of a node into one row, or each stream into one.
-func TestStatusRows(t *testing.T) {
-	typ := func(url xds.TypeURL) inspect.TypeStatus {
-		return inspect.TypeStatus{Type: string(url), Key: "k", State: inspect.StateSynced}
-	}
-	clients := []inspect.ClientStatus{
-		{Stream: 1, Node: "b", Types: []inspect.TypeStatus{typ(xds.ClusterType)}},
-		{Stream: 2, Node: "b", Types: []inspect.TypeStatus{typ(xds.EndpointType)}},
-		{Stream: 3, Node: "b", Types: []inspect.TypeStatus{typ(xds.EndpointType)}},
-		{Stream: 4, Node: "a", Types: []inspect.TypeStatus{typ(xds.ClusterType), typ(xds.EndpointType)}},
-	}
-	for wide, want := range map[bool]string{false: "[a2 b2 b1]", true: "[a2 b1 b1 b1]"} {
-		var got []string
-		for _, r := range statusRows(clients, "", wide) {
-			got = append(got, fmt.Sprint(r.client.Node, len(r.types)))
-		}
-		if fmt.Sprint(got) != want {
-			t.Errorf("wide %v: %v, want %s", wide, got, want)
-		}
-	}
-}
-
-func TestWideStatus(t *testing.T) {
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	types := []inspect.TypeStatus{{Type: string(xds.ClusterType), Key: "k", State: inspect.StateSynced, Acked: "7"}}
-	var out bytes.Buffer
-	table := newStatusTable([]inspect.ClientStatus{
-		{Stream: 12, Node: "a", Variant: "delta", UserAgent: "envoy", UserAgentVersion: "1.40.0", Peer: "10.0.0.1:5", Since: now.Add(-90 * time.Second), Types: types},
-		{Stream: 13, Node: "b", Variant: "sotw", UserAgent: "gRPC\nGo", Peer: "10.0.0.2:5", Since: now, Types: types},
-		{Stream: 14, Peer: "10.0.0.3:5", Variant: "sotw", Since: now},
-	}, "", true)
-	terminal.PrintTable(&out, terminal.Layout{Format: terminal.FormatWide}, table.columns(now), table.rows)
-	want := `NODE  KEY  VARIANT  CDS       USER AGENT    STREAM  PEER        CONNECTED
--     -    sotw     -         -             14      10.0.0.3:5  0s
-a     k    delta    SYNCED 7  envoy 1.40.0  12      10.0.0.1:5  1m30s
-b     k    sotw     SYNCED 7  gRPC\nGo      13      10.0.0.2:5  0s
-`
-	if got := out.String(); !strings.HasPrefix(got, want) {
-		t.Errorf("%s", got)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"xdsrelay/internal/admin"
 	"xdsrelay/internal/adminclient"
+	"xdsrelay/internal/status"
 	"xdsrelay/internal/terminal"
 )
 
@@ -85,7 +86,7 @@ func printMoving(ctx context.Context, w io.Writer, c *adminclient.Client) {
 		}
 	}
 	if last != nil {
-		fmt.Fprintln(w, reloadingText(last)+`; "relay status" shows the progress`)
+		fmt.Fprintln(w, status.ReloadingText(last)+`; "relay status" shows the progress`)
 	}
 }
 

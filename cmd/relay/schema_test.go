@@ -17,6 +17,7 @@ import (
 	"xdsrelay/internal/admin/rulestatus"
 	"xdsrelay/internal/admin/sources"
 	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/status"
 	"xdsrelay/internal/wait"
 )
 
@@ -39,7 +40,7 @@ var outputs = map[string]any{
 	"reload":          admin.Reload{},
 	"rules":           rulestatus.Report{},
 	"status":          items[inspect.ClientStatus]{},
-	"status-summary":  summary{},
+	"status-summary":  status.Summary{},
 	"validate":        validation{},
 	"version":         buildInfo{},
 	"wait":            wait.Outcome{},

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,45 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"xdsrelay/internal/admin/overview"
 	"xdsrelay/internal/xdstest"
 )
-
-func TestProblemLine(t *testing.T) {
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	then := now.Add(-2 * time.Minute)
-	for _, c := range []struct {
-		p    overview.Problem
-		want string
-	}{
-		{overview.Problem{Text: "the relay is draining"}, "the relay is draining"},
-		{overview.Problem{Text: "origin one is away: refused\x1b[31m", Since: &then}, "origin one is away: refused\\x1b[31m (for 2m00s)"},
-		{overview.Problem{Text: "the relay refused a stream", Last: &then}, "the relay refused a stream (last 2m00s ago)"},
-	} {
-		if got := problemLine(&c.p, now); got != c.want {
-			t.Errorf("%q, want %q", got, c.want)
-		}
-	}
-}
-
-// Problems with the same impact and next step share one line with both.
-func TestProblemsAreGrouped(t *testing.T) {
-	of := func(text, impact string) overview.Problem {
-		return overview.Problem{Severity: overview.Error, Text: text, Impact: impact, Next: "Look."}
-	}
-	problems := []overview.Problem{of("origin 0 is silent", "No changes."), of("the store is off", "Nothing is stored.")}
-	for i := range 190 {
-		problems = append(problems, of(fmt.Sprintf("origin %d is silent", i+1), "No changes."))
-	}
-	warning := of("origin 200 is silent", "No changes.")
-	warning.Severity = overview.Warning
-	var out bytes.Buffer
-	printProblems(&out, append(problems, warning), time.Now())
-	if want := "! origin 0 is silent\n! origin 1 is silent\n! origin 2 is silent\n  and 188 more like this\n  No changes. Look.\n" +
-		"! the store is off\n  Nothing is stored. Look.\n! origin 200 is silent\n  No changes. Look.\n"; out.String() != want {
-		t.Errorf("%s", &out)
-	}
-}
 
 // relay status prints a running relay's problems beside its table, with the impact.
 func TestStatusPrintsProblems(t *testing.T) {

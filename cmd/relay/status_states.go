@@ -13,9 +13,6 @@ import (
 // statesFlag selects clients whose worst state of a type is one of these; empty: all clients.
 type statesFlag []string
 
-// allStates are the states, the worst last.
-var allStates = inspect.States
-
 func (f *statesFlag) String() string { return strings.Join(*f, " or ") }
 func (f *statesFlag) Type() string   { return "states" }
 
@@ -24,7 +21,7 @@ func (f *statesFlag) Type() string   { return "states" }
 func (f *statesFlag) Set(s string) error {
 	for name := range strings.SplitSeq(s, ",") {
 		is := strings.ToUpper(strings.NewReplacer("_", " ", "-", " ").Replace(strings.TrimSpace(name)))
-		if !slices.Contains(allStates, is) {
+		if !slices.Contains(inspect.States, is) {
 			return fmt.Errorf("unknown state %q: must be SYNCED, UNCONFIRMED, NOT_SENT, STALE or NACKED", name)
 		}
 		*f = append(*f, is)
@@ -38,7 +35,7 @@ func completeStates(cmd *cobra.Command) {
 		before := typed[:strings.LastIndexByte(typed, ',')+1]
 		var has statesFlag
 		_ = has.Set(strings.TrimSuffix(before, ",")) // an unknown state is reported when the command runs
-		for _, s := range allStates {
+		for _, s := range inspect.States {
 			if !slices.Contains(has, s) {
 				out = append(out, before+strings.ReplaceAll(s, " ", "_"))
 			}

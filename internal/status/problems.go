@@ -1,4 +1,4 @@
-package main
+package status
 
 import (
 	"fmt"
@@ -10,8 +10,8 @@ import (
 	"xdsrelay/internal/terminal"
 )
 
-// reloadingText says how far a change of the rules is; empty: no reload is in work.
-func reloadingText(r *admin.Reloading) string {
+// ReloadingText says how far a change of the rules is; empty: no reload is in work.
+func ReloadingText(r *admin.Reloading) string {
 	switch {
 	case r == nil:
 		return ""

@@ -1,4 +1,4 @@
-package main
+package status
 
 import (
 	"cmp"
@@ -18,8 +18,8 @@ import (
 	"xdsrelay/internal/terminal"
 )
 
-// summary is the output of relay status --summary.
-type summary struct {
+// Summary is the output of relay status --summary.
+type Summary struct {
 	Clients int        `json:"clients"` // streams, and clients that poll
 	Types   []statesOf `json:"types"`   // in the order in which the relay sends them
 	Keys    []statesOf `json:"keys"`    // the worst first
@@ -41,7 +41,7 @@ const maxKeysShown = 20
 
 // printSummary asks for the keys and the relay's state, which costs the relay less than a list of
 // all clients.
-func (s *statusRun) printSummary(ctx context.Context, out, to io.Writer) error {
+func (s *Report) printSummary(ctx context.Context, out, to io.Writer) error {
 	sum, err := s.summarize(ctx)
 	switch {
 	case err != nil:
@@ -88,7 +88,7 @@ func stateCounts(head string, name func(*statesOf) string) []terminal.Column[sta
 	return append([]terminal.Column[statesOf]{
 		terminal.TextColumn(head, name),
 		terminal.TextColumn("CLIENTS", func(x *statesOf) string { return strconv.Itoa(x.Clients) }),
-	}, stateColumns(func(x *statesOf) map[string]int { return x.States })...)
+	}, Columns(func(x *statesOf) map[string]int { return x.States })...)
 }
 
 var userAgentColumns = []terminal.Column[inspect.UserAgentCount]{
@@ -101,26 +101,26 @@ var userAgentColumns = []terminal.Column[inspect.UserAgentCount]{
 	terminal.TextColumn("CLIENTS", func(c *inspect.UserAgentCount) string { return strconv.Itoa(c.Clients) }),
 }
 
-func (s *statusRun) summarize(ctx context.Context) (*summary, error) {
+func (s *Report) summarize(ctx context.Context) (*Summary, error) {
 	var info struct {
 		Streams    map[string]int           `json:"downstream_streams"`
 		UserAgents []inspect.UserAgentCount `json:"user_agents"`
 		Problems   []overview.Problem
 	}
-	if err := s.relay.Get(ctx, "/server_info", nil, &info); err != nil {
+	if err := s.Relay.Get(ctx, "/server_info", nil, &info); err != nil {
 		return nil, err
 	}
-	sum := &summary{Types: []statesOf{}, Keys: []statesOf{}, UserAgents: []inspect.UserAgentCount{}, Problems: info.Problems}
+	sum := &Summary{Types: []statesOf{}, Keys: []statesOf{}, UserAgents: []inspect.UserAgentCount{}, Problems: info.Problems}
 	var keys []keystatus.Key
-	if s.given("key") {
+	if s.Key != nil {
 		keys = make([]keystatus.Key, 1)
-		if err := s.relay.Get(ctx, "/keys/"+url.PathEscape(s.key), nil, &keys[0]); err != nil {
+		if err := s.Relay.Get(ctx, "/keys/"+url.PathEscape(*s.Key), nil, &keys[0]); err != nil {
 			return nil, err
 		}
 		sum.Clients = keys[0].Clients
 	} else {
 		var err error
-		if keys, err = adminclient.ListOf[keystatus.Key](ctx, s.relay, "/keys"); err != nil {
+		if keys, err = adminclient.ListOf[keystatus.Key](ctx, s.Relay, "/keys"); err != nil {
 			return nil, err
 		}
 		for _, n := range info.Streams {
@@ -133,11 +133,11 @@ func (s *statusRun) summarize(ctx context.Context) (*summary, error) {
 }
 
 // count counts the states of these keys by key and by type.
-func (sum *summary) count(keys []keystatus.Key) {
+func (sum *Summary) count(keys []keystatus.Key) {
 	byType := map[string]*statesOf{}
 	for i := range keys {
 		k := &keys[i]
-		sum.Keys = append(sum.Keys, statesOf{Key: k.Key, Clients: k.Clients, States: keyStates(k)})
+		sum.Keys = append(sum.Keys, statesOf{Key: k.Key, Clients: k.Clients, States: OfKey(k)})
 		for j := range k.Types {
 			t := byType[k.Types[j].Type]
 			if t == nil {
@@ -155,7 +155,7 @@ func (sum *summary) count(keys []keystatus.Key) {
 	}
 	slices.SortFunc(sum.Types, func(a, b statesOf) int { return orderOfTypes(a.Type, b.Type) })
 	slices.SortStableFunc(sum.Keys, func(a, b statesOf) int {
-		for _, s := range slices.Backward(allStates[1:]) { // all but SYNCED
+		for _, s := range slices.Backward(inspect.States[1:]) { // all but SYNCED
 			if n := cmp.Compare(b.States[s], a.States[s]); n != 0 {
 				return n
 			}

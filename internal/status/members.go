@@ -1,4 +1,4 @@
-package main
+package status
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 	"xdsrelay/internal/adminclient"
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/terminal"
-	"xdsrelay/internal/xds"
 )
 
 // memberStatus is what a member has to show.
@@ -24,11 +23,11 @@ type memberStatus struct {
 
 // printMembers prints the clients and the problems of all members. An error names those that did not
 // answer, after the answers of the others.
-func (s *statusRun) printMembers(ctx context.Context, table, rest, to io.Writer) error {
+func (s *Report) printMembers(ctx context.Context, table, rest, to io.Writer) error {
 	path, _, filter := s.query()
-	answers, err := adminclient.AskAll(ctx, s.relay, s.ignoreDead, func(member *adminclient.Client, name string) (out memberStatus, err error) {
+	answers, err := adminclient.AskAll(ctx, s.Relay, s.IgnoreDead, func(member *adminclient.Client, name string) (out memberStatus, err error) {
 		items, err := member.List(ctx, path, filter)
-		if said := (adminclient.StatusError{}); s.given("node") && errors.As(err, &said) && said.Status == http.StatusNotFound {
+		if said := (adminclient.StatusError{}); s.Node != nil && errors.As(err, &said) && said.Status == http.StatusNotFound {
 			items, err = nil, nil // the node is at another member
 		}
 		if err != nil {
@@ -65,7 +64,7 @@ func (s *statusRun) printMembers(ctx context.Context, table, rest, to io.Writer)
 		return errors.Join(terminal.PrintList(table, s.Format, items), adminclient.Silent(answers))
 	}
 	now := time.Now()
-	t := newStatusTable(all.clients, xds.TypeURL(s.typ), s.Wide())
+	t := newTable(all.clients, s.Type, s.Wide())
 	t.members = true
 	if len(t.rows) > 0 {
 		terminal.PrintTable(table, s.Layout, t.columns(now), t.rows)
