@@ -2,10 +2,12 @@ package fanout
 
 import (
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
+	"unsafe"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
@@ -15,7 +17,9 @@ import (
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/subscriber/subscribertest"
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/redact"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
 )
 
@@ -260,4 +264,114 @@ func TestP5_LaterTypeUnavailable(t *testing.T) {
 	c.want("a ")
 	c.ask(xds.RouteType, "r")
 	r.wantEnd(c, codes.Unavailable, telemetry.LimitKeys)
+}
+
+// A client is told apart by the features of its node, on both kinds of streams;
+// what is renewed for it is counted, and so is what it never saw.
+func TestP62_FeaturesOfTheNode(t *testing.T) {
+	r := newServerFixture(t, nil)
+	g := r.groups.Group("edge")
+	begin := time.Now()
+	life := func(at time.Time) snapshot.Update {
+		u := update(t, xds.ClusterType, "a")
+		u.Changed[0] = u.Changed[0].RenewTTL(time.Hour, at)
+		return u
+	}
+	g.Publish(life(begin))
+	takes := node("takes")
+	takes.ClientFeatures = []string{xds.FeatureTTL, xds.FeatureSupportsResourceInSotW}
+
+	c, plain := r.delta(nil), r.delta(nil)
+	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: takes, TypeUrl: string(xds.ClusterType)})
+	plain.ask(xds.ClusterType, "*")
+	first := xdstest.Must(c.Recv())(t)
+	if first.Resources[0].Ttl.AsDuration() != time.Hour {
+		t.Errorf("%v", first)
+	}
+	if got := plain.want("a "); got.Resources[0].Ttl != nil {
+		t.Errorf("to who takes none: %v", got)
+	}
+	s := r.ads(r.dial(), xds.SotW)
+	s.ask(takes, xds.ClusterType)
+	whole := s.Next()
+	wrapped := new(discoveryv3.Resource)
+	if err := whole.Resources[0].UnmarshalTo(wrapped); err != nil || wrapped.Ttl.AsDuration() != time.Hour {
+		t.Errorf("%v, %v", wrapped, err)
+	}
+
+	g.Publish(life(begin.Add(time.Second))) // while nothing is acknowledged
+	g.Publish(life(begin.Add(2 * time.Second)))
+	c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(xds.ClusterType), ResponseNonce: first.Nonce})
+	beat := c.recv()
+	if len(beat.Resources) != 1 || beat.Resources[0].Resource != nil || beat.Resources[0].Version != first.Resources[0].Version {
+		t.Errorf("heartbeat %v", beat)
+	}
+	for _, line := range []string{`xdsrelay_downstream_heartbeats_total{type="CDS"} 1`, `xdsrelay_heartbeats_coalesced_total{type="CDS"} 1`} {
+		r.eventually(func() bool { return strings.Contains(r.scrape(), line+"\n") })
+	}
+	// A client that reads nothing received nothing.
+	g.Publish(update(t, xds.ClusterType, "b"))
+	plain.want("b ")
+}
+
+// Each NACK is logged and given to the group, without secrets. Envoys print the same message with
+// different words before it, which are removed.
+func TestNacksAreLogged(t *testing.T) {
+	const fleet = 20
+	var log xdstest.Log
+	r := newServerFixture(t, func(o *Options) { o.Log = slog.New(redact.Handler(slog.NewTextHandler(&log, nil))) })
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+	cc := r.dial()
+	said := strings.Repeat("no, ", 500) + `inline_string: "hunter2"`
+	for i := range fleet {
+		c := r.delta(cc)
+		c.ask(xds.ClusterType)
+		m := xdstest.Must(c.Recv())(t)
+		c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: m.TypeUrl, ResponseNonce: m.Nonce, ErrorDetail: &rpcstatus.Status{Code: 3, Message: []string{"goo.gle/debugproto  ", "goo.gle/debugonly "}[i%2] + said}})
+		xdstest.NoError(t, c.CloseSend())
+		c.ends()
+	}
+	r.groups.Mu.Lock()
+	defer r.groups.Mu.Unlock()
+	if len(r.groups.Nacks) != fleet {
+		t.Errorf("%d NACKs are known, of %d", len(r.groups.Nacks), fleet)
+	}
+	for _, n := range r.groups.Nacks {
+		if n.Message != r.groups.Nacks[0].Message {
+			t.Errorf("%.40q and %.40q", n.Message, r.groups.Nacks[0].Message)
+		}
+	}
+	if n := log.Count("client rejected a response"); n != fleet {
+		t.Errorf("%d lines of %d NACKs", n, fleet)
+	}
+	if log.Count("hunter2") > 0 {
+		t.Error("a secret is in a line")
+	}
+}
+
+// With thousands of streams, a cache line of a stream is read from memory, which takes as long as
+// scanning an ACK. So what responses and ACKs need of a stream and of a type is in few lines.
+func TestHotFieldsShareCacheLines(t *testing.T) {
+	const line = 64
+	st, ty := new(stream), new(streamType)
+	of := func(p unsafe.Pointer) uintptr { return uintptr(p) / line }
+	for name, c := range map[string]struct {
+		first, last unsafe.Pointer
+		lines       uintptr
+	}{
+		"stream, run state and message": {unsafe.Pointer(st), unsafe.Pointer(&st.before), 1},
+		"stream, worker":                {unsafe.Pointer(st), unsafe.Pointer(&st.variant), 3},
+		"stream, worker and receiver":   {unsafe.Pointer(st), unsafe.Pointer(&st.names), 4},
+		"type, without its session":     {unsafe.Pointer(ty), unsafe.Pointer(&ty.metrics), 1},
+		"type, session and tracker":     {unsafe.Pointer(ty), unsafe.Add(unsafe.Pointer(&ty.track), unsafe.Sizeof(ty.track)/2), 9},
+	} {
+		if n := of(c.last) - of(c.first) + 1; n > c.lines {
+			t.Errorf("%s: %d cache lines, want %d", name, n, c.lines)
+		}
+	}
+	for range 100 {
+		if st, ty := new(stream), new(streamType); uintptr(unsafe.Pointer(st))%line != 0 || uintptr(unsafe.Pointer(&ty.Session))%line != 0 {
+			t.Fatalf("a stream of %d bytes is at %p, and the session of a type of %d bytes at %p", unsafe.Sizeof(*st), st, unsafe.Sizeof(*ty), &ty.Session)
+		}
+	}
 }

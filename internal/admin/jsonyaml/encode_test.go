@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
 	"go.yaml.in/yaml/v3"
 
 	"xdsrelay/internal/xdstest"
@@ -56,3 +57,5 @@ func TestVisible(t *testing.T) {
 		}
 	}
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

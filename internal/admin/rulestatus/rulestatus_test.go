@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"go.uber.org/goleak"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
@@ -83,3 +84,5 @@ func TestSharedKeyIsAProblem(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"go.uber.org/goleak"
 )
 
 func get(t *testing.T, serve func(http.ResponseWriter, *http.Request), headers ...string) *httptest.ResponseRecorder {
@@ -128,3 +130,5 @@ func TestBrowsersAreKnown(t *testing.T) {
 		}
 	}
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

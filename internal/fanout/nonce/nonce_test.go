@@ -1,6 +1,10 @@
 package nonce
 
-import "testing"
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+)
 
 func TestP10_Nonces(t *testing.T) {
 	a, b := New(7, 1), New(7, 2)
@@ -23,3 +27,5 @@ func TestP10_Nonces(t *testing.T) {
 		}
 	}
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/internal/telemetry"
@@ -46,3 +47,5 @@ func TestRecent(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

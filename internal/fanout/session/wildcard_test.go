@@ -90,3 +90,176 @@ func TestP32_WildcardRemovesAnUnansweredName(t *testing.T) {
 		w.want(answer)
 	}
 }
+
+// A client unsubscribes from the wildcard and goes on to ask for a name. It was sent the wildcard's
+// copy of it. If the copy of the other stream differs by then, it is sent. If it is equal,
+// nothing is sent (P50).
+func TestP50_NamedCopyFollowsTheWildcards(t *testing.T) {
+	for _, url := range []xds.TypeURL{xds.ClusterType, xds.EndpointType} {
+		for _, v := range variants {
+			t.Run(xds.TypeOf(url).Short+"/"+v.String(), func(t *testing.T) {
+				for _, differs := range []bool{true, false} {
+					w := newSessionFixture(t, url, v)
+					w.sub("a", "*")
+					w.wild("a")
+					w.named("a")
+					w.accepts("a")
+					if differs {
+						w.named("a=2")
+					}
+					w.want("")
+					w.drop("*", "a")
+					if differs {
+						w.accepts("a=2")
+					}
+					w.want("")
+				}
+			})
+		}
+	}
+}
+
+// The same holds for a client that goes on to ask by an alias: then the resource has a name of
+// its own (P26).
+func TestP50_AliasCopyFollowsTheWildcards(t *testing.T) {
+	for _, url := range []xds.TypeURL{xds.ClusterType, xds.EndpointType} {
+		for _, v := range variants {
+			t.Run(xds.TypeOf(url).Short+"/"+v.String(), func(t *testing.T) {
+				for _, differs := range []bool{true, false} {
+					w := newSessionFixture(t, url, v)
+					w.sub("alias", "*")
+					w.wild("x|alias", "y|alias")
+					w.named("x|alias", "y|alias")
+					w.accepts("x y")
+					if differs {
+						w.named("x|alias=2")
+					}
+					w.want("")
+					w.drop("*", "alias")
+					switch {
+					case differs && w.Type.FullState && v == xds.SotW:
+						w.accepts("x=2 y")
+					case differs:
+						w.accepts("x=2")
+					}
+					w.want("")
+				}
+			})
+		}
+	}
+}
+
+// What has to be sent of a rejected response is sent, although the client unsubscribed from the
+// wildcard before, and although it asks by an alias (P15, P26).
+func TestP15_RestOfANACKByAlias(t *testing.T) {
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
+	w.sub("*", "alias")
+	w.wild("x|alias", "y")
+	w.named("x|alias")
+	w.want("x y")
+	w.sub("y")
+	w.named("y=2")
+	w.wild("y=2")
+	w.want("y=2")
+	w.send(request{nack: 1}) // y was sent since, and x may never change
+	w.unsub("*")
+	w.send(request{ack: 2})
+	w.want("x")
+}
+
+// A client asks for an alias. A wildcard may have sent its resource to other clients before,
+// and lost it. When the resource comes for the alias, it is new to this client (P26).
+func TestP23_ResourceOfANewAliasIsSent(t *testing.T) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
+		w.sub("a")
+		w.wild("x|alias", "y|alias")
+		w.named("a", "x|alias")
+		w.accepts("a")
+		w.Builder.EndWildcard()
+		w.named("x|alias")
+		w.sub("a", "alias")
+		w.accepts(w.either("x", "a x")) // P23
+		w.named("x|alias", "y|alias")
+		w.want("y")
+	})
+}
+
+// A client has a resource by a glob and asks for the wildcard, which has no answer yet. When
+// the origin removes the resource, the removal is sent (P28, P32).
+func TestP32_RemovedBeforeTheWildcardIsAnswered(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		w := newSessionFixture(t, xds.VHostType, xds.Delta)
+		w.sub("n", "xdstp://o/T/c/*")
+		if again {
+			w.named("n", "xdstp://o/T/c/1")
+			w.want("n xdstp://o/T/c/1")
+		} else { // it is sent while an ACK is pending (P19)
+			w.named("n", "-xdstp://o/T/c/*")
+			w.want("n -xdstp://o/T/c/*")
+			w.named("n", "xdstp://o/T/c/1")
+			w.want("xdstp://o/T/c/1")
+			w.send(request{ack: 1})
+		}
+		w.ack()
+		w.sub("*")
+		w.named("n", "-xdstp://o/T/c/1", "-xdstp://o/T/c/*")
+		w.accepts("n -xdstp://o/T/c/*")
+		if again {
+			w.wild("n", "xdstp://o/T/c/1@2")
+			w.want("xdstp://o/T/c/1@2")
+		} else {
+			w.wild("n")
+			w.want("-xdstp://o/T/c/1")
+		}
+	}
+}
+
+// A client drops what it already had when it unsubscribes from the wildcard. If it asks for it
+// again, it is sent (P27).
+func TestP27_UnsubscribedClientVersion(t *testing.T) {
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
+	w.send(request{names: []string{"*", "a"}, initial: map[string]string{
+		"a": w.Resource("a").Version.String(), "b": w.Resource("b").Version.String(), "c": "1",
+	}})
+	w.want("")
+	w.unsub("*")
+	w.sub("*")
+	w.wild("a", "b")
+	w.want("b -c")
+}
+
+// A set that was rejected under the wildcard is repeated once anything of it changes, also to a
+// client that has unsubscribed from the wildcard since (P15).
+func TestP15_NACKUnderAnEndedWildcard(t *testing.T) {
+	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
+	w.named("a", "b")
+	w.sub("a", "b", "*")
+	w.wild("a", "b", "c")
+	w.rejects("a b c")
+	w.want("")
+	w.sub("a", "b")
+	w.want("") // not by itself
+	w.named("a=2")
+	w.accepts("a=2 b")
+	w.named("a")
+	w.want("a")
+}
+
+// What was rejected changes, and the change goes out ahead, since the name is
+// asked for (P19): the rest follows.
+func TestP15_RestOfANACKFollowsAnAnswer(t *testing.T) {
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
+	w.sub("*")
+	w.wild("a", "f")
+	w.want("a f")
+	w.wild("c")
+	w.Pass(ackTimeout)
+	w.want("c")
+	w.send(request{nack: 1})
+	w.wild("f=2")
+	w.want("") // c is not answered
+	w.sub("f")
+	w.accepts("f=2")
+	w.accepts("a")
+	w.want("")
+}

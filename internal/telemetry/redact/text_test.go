@@ -6,11 +6,16 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"reflect"
 	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
+
+	_ "xdsrelay/internal/anytypes" // links the messages that are opened
 )
 
 // secretForms are the forms of secrets in text.
@@ -191,3 +196,27 @@ func busy(t testing.TB) time.Duration {
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
+
+func TestValue(t *testing.T) {
+	for name, v := range map[string]any{
+		`node.metadata["token"]`: marker,
+		"node.metadata.password": map[string]any{"x": marker},
+		"node.metadata":          map[string]any{"deep": []any{map[string]any{"apiKey": marker}, "Bearer " + marker}},
+		"node.metadata.headers":  []any{map[string]any{"key": "x-api-key", "value": marker}},
+		"node.id":                "Bearer " + marker,
+	} {
+		if out := fmt.Sprint(Value(name, v)); strings.Contains(out, marker) {
+			t.Errorf("%s: %s", name, out)
+		}
+	}
+	rest := map[string]any{"zone": "a", "list": []any{1.5, true, nil}, "use_token": true}
+	if out := Value("node.metadata", rest); !reflect.DeepEqual(out, rest) {
+		t.Errorf("%v became %v", rest, out)
+	}
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// marker must not be shown. It is short and looks like no secret, so that only its place makes it
+// one.
+const marker = "thekeythatnobodymaysee"
