@@ -21,6 +21,7 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
@@ -396,4 +397,24 @@ func kept(t *testing.T, dir string) (paths []string) {
 		t.Fatal(err)
 	}
 	return paths
+}
+
+// Operators and clients see the error with which an origin ends a stream.
+func TestP6_ErrorsOfOriginsAreRedacted(t *testing.T) {
+	t.Parallel()
+	const hidden = "the-key-that-nobody-may-see"
+	f := xdstest.StartScriptedOrigin(t)
+	f.EndStreams(status.Error(codes.PermissionDenied, `wrong credentials in postgres://relay:`+hidden+`@db/xds`))
+	r := serve(t, f.Address, xdstest.Config{"log.level": "debug"})
+	for _, v := range variants {
+		s := xdstest.OpenStream(t, r.Address, methods[v])
+		s.Ask(node("n", "mesh"), resource.ClusterType)
+		if told := s.WantEnd(codes.Unavailable).Message(); strings.Contains(told, hidden) || !strings.Contains(told, "wrong credentials") {
+			t.Errorf("%s is told %q", v, told)
+		}
+	}
+	shown := together(r.everything(t, "mesh", node("n", "mesh")))
+	if !strings.Contains(shown, "wrong credentials") || strings.Contains(shown+r.Log(), hidden) {
+		t.Errorf("shown:\n%s\nlog:\n%s", shown, r.Log())
+	}
 }

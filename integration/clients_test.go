@@ -132,3 +132,12 @@ func eachOrigin(t *testing.T, test func(t *testing.T, upstream, kind string)) {
 
 // methods are the methods of the aggregated service.
 var methods = map[fleet.Variant]string{fleet.SotW: xdstest.SotWMethod, fleet.Delta: xdstest.DeltaMethod}
+
+// gets fails the test unless the next response has only this resource.
+func gets(t testing.TB, s *xdstest.Stream, want types.Resource) {
+	t.Helper()
+	r := s.Next()
+	if r.Type != xdstest.TypeOf(want) || len(r.Resources) != 1 || string(r.Resources[0].Value) != string(marshal(want)) {
+		t.Fatalf("%s has %q, want %v", r.Type, r.Resources, want)
+	}
+}

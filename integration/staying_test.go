@@ -3,7 +3,6 @@ package integration
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 
 	"xdsrelay/internal/fleet"
+	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 	"xdsrelay/internal/xdstest"
 )
 
@@ -112,9 +112,10 @@ func TestP80_FaultyFilesUntilRepaired(t *testing.T) {
 // files in force.
 func TestCertificateReloadFailedUntilRepaired(t *testing.T) {
 	t.Parallel()
-	certs := issue(t)
-	r, _ := serveOn(t, origin(t, xdstest.Linear).Address, "delta", map[string]any{"tls": certs.serverTLS("server", false)})
-	of := []string{"of", "downstream.listeners[0].tls"}
+	dir := t.TempDir()
+	cert, key := tlstest.NewAuthority(t).Pair(t, tlstest.Loopback()).Write(t, dir, "server")
+	r := serve(t, origin(t, xdstest.Linear).Address, xdstest.Config{"downstream.tls": map[string]any{"cert_file": cert, "key_file": key}})
+	of := []string{"of", "downstream.tls"}
 	family := func() int {
 		all, err := r.Metrics()
 		if err != nil {
@@ -125,7 +126,6 @@ func TestCertificateReloadFailedUntilRepaired(t *testing.T) {
 	if n := family(); n != 1 {
 		t.Fatalf("%d series before the fault, want 1", n)
 	}
-	key := filepath.Join(certs.dir, "server.key")
 	good, err := os.ReadFile(key)
 	if err != nil {
 		t.Fatal(err)

@@ -172,7 +172,7 @@ func TestTokensOfRepresentativesAtKgateway(t *testing.T) {
 // client, also when that client leaves.
 func TestTokenAndNodeAreOfOneClientAtEnvoyGateway(t *testing.T) {
 	t.Parallel()
-	issuer, certs := tokenstest.New(t), issue(t)
+	issuer, ca := tokenstest.New(t), tlstest.NewAuthority(t)
 	o := &tokenOrigin{issuer: issuer, code: codes.Unauthenticated}
 	o.check = func(k map[string]any, n *corev3.Node) error {
 		if n.Id != podOf(k) {
@@ -181,10 +181,10 @@ func TestTokenAndNodeAreOfOneClientAtEnvoyGateway(t *testing.T) {
 		return nil
 	}
 	origin := xdstest.StartOrigin(t, xdstest.OriginOptions{Server: []grpc.ServerOption{grpc.StreamInterceptor(o.intercept),
-		grpc.Creds(credentials.NewServerTLSFromCert(new(certs.ca.Pair(t, tlstest.CN("origin"), tlstest.Loopback()).TLS(t))))}})
+		grpc.Creds(credentials.NewServerTLSFromCert(new(ca.Pair(t, tlstest.CN("origin"), tlstest.Loopback()).TLS(t))))}})
 	origin.Put("edge", &clusterv3.Cluster{Name: "c"})
 	conf := xdstest.QuickConfig().With(xdstest.Config{
-		"upstream.origins":  []map[string]any{{"address": origin.Address, "token": "representative", "tls": map[string]any{"ca_file": filepath.Join(certs.dir, "ca")}}},
+		"upstream.origins":  []map[string]any{{"address": origin.Address, "token": "representative", "tls": map[string]any{"ca_file": tlstest.File(t, t.TempDir(), "ca", ca.PEM())}}},
 		"downstream.tokens": tokensOf(issuer),
 	})
 	r := start(t, "", nil, "serve", "--config", conf.WriteFile(t))
@@ -274,7 +274,7 @@ func TestTokensRotate(t *testing.T) {
 // which gets the client's token, is away when the only token expires. No call fails. The client is a
 // process of its own, because grpc-go reads the variable when it starts.
 func rotatesForGRPC(t *testing.T, enabled string, away bool) {
-	issuer, certs := tokenstest.New(t), issue(t)
+	issuer, ca := tokenstest.New(t), tlstest.NewAuthority(t)
 	seen := &tokenOrigin{issuer: issuer, code: codes.Unauthenticated, check: func(map[string]any, *corev3.Node) error { return nil }}
 	tokens, given, subjects := tokensOf(issuer), "", []string{"one", "two"}
 	var more []grpc.ServerOption
@@ -286,11 +286,12 @@ func rotatesForGRPC(t *testing.T, enabled string, away bool) {
 	}
 	o := origin(t, xdstest.Linear, more...)
 	o.Put("grpc", serviceAt("greeter", xdstest.StartGRPCBackend(t, "blue").Port)...)
+	dir := t.TempDir()
+	cert, key := ca.Pair(t, tlstest.CN("relay"), tlstest.Loopback()).Write(t, dir, "relay")
 	r := serve(t, "", xdstest.Config{
 		"upstream.origins":  []map[string]any{{"address": o.Address, "token": given}},
-		"downstream.tokens": tokens, "downstream.tls": certs.serverTLS("relay", false),
+		"downstream.tokens": tokens, "downstream.tls": map[string]any{"cert_file": cert, "key_file": key},
 	})
-	dir := t.TempDir()
 	var tokensGiven []string
 	give := func(subject, pod string, valid time.Duration) (expires time.Time) {
 		token := podToken(issuer, subject, pod, valid)
@@ -302,7 +303,7 @@ func rotatesForGRPC(t *testing.T, enabled string, away bool) {
 	text, err := json.Marshal(map[string]any{
 		"node": map[string]any{"id": "grpc-1", "cluster": "grpc"},
 		"xds_servers": []any{map[string]any{"server_uri": r.Address, "server_features": []string{"xds_v3"},
-			"channel_creds": []any{map[string]any{"type": "tls", "config": map[string]any{"ca_certificate_file": filepath.Join(certs.dir, "ca")}}},
+			"channel_creds": []any{map[string]any{"type": "tls", "config": map[string]any{"ca_certificate_file": tlstest.File(t, t.TempDir(), "ca", ca.PEM())}}},
 			"call_creds":    []any{map[string]any{"type": "jwt_token_file", "config": map[string]any{"jwt_token_file": filepath.Join(dir, "token")}}},
 		}},
 	})
