@@ -66,7 +66,7 @@ var layers = map[string]place{
 	"internal/upstream": {
 		[]string{"internal/upstream/adsclient", "internal/upstream/connections", "internal/upstream/filesource",
 			"internal/upstream/suspects", "internal/upstream/timing",
-			"internal/xds", "internal/xds/snapshot", "internal/telemetry", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/buffers"},
+			"internal/xds", "internal/xds/snapshot", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/buffers"},
 		"it passes Updates to a Sink, and does not depend on their use",
 	},
 	"internal/upstream/adsclient": {
@@ -170,7 +170,7 @@ var layers = map[string]place{
 		"it reads what groups publish; the HTTP API is above it",
 	},
 	"internal/admin/overview": {
-		[]string{"internal/xds", "internal/telemetry", "internal/fanout/inspect", "internal/fanout/refusal", "internal/admin/keystatus"},
+		[]string{"internal/xds", "internal/telemetry", "internal/upstream", "internal/fanout/inspect", "internal/fanout/refusal", "internal/admin/keystatus"},
 		"it computes numbers from values and metrics, and does not depend on the API that shows them",
 	},
 	"internal/admin/memberread": {
@@ -178,7 +178,7 @@ var layers = map[string]place{
 		"it passes requests and answers on; the HTTP API is above it",
 	},
 	"internal/admin/sources": {
-		[]string{"internal/xds", "internal/telemetry/redact", "internal/upstream", "internal/cluster", "internal/admin/keystatus", "internal/admin/overview"},
+		[]string{"internal/xds", "internal/upstream", "internal/cluster", "internal/admin/keystatus", "internal/admin/overview"},
 		"it makes values of what operators read; the HTTP API is above it",
 	},
 	"internal/admin/rulestatus": {

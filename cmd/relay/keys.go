@@ -78,8 +78,8 @@ func keyColumns(now time.Time) []terminal.Column[keystatus.Key] {
 		terminal.TextColumn("CHANGED", func(k *keystatus.Key) string {
 			var newest time.Time
 			for i := range k.Types {
-				if t := k.Types[i].Received; t != nil && t.After(newest) {
-					newest = *t
+				if t := k.Types[i].Received; t.After(newest) {
+					newest = t
 				}
 			}
 			if newest.IsZero() {
@@ -106,8 +106,8 @@ func keyProblem(k *keystatus.Key, now time.Time) string {
 	for _, u := range []*keystatus.Upstream{&k.Upstream, k.Second} {
 		switch {
 		case u == nil:
-		case u.SilentSince != nil:
-			says = append(says, fmt.Sprintf("the origin has not answered node %q for %s", k.Node, terminal.Age(now.Sub(*u.SilentSince))))
+		case !u.SilentSince.IsZero():
+			says = append(says, fmt.Sprintf("the origin has not answered node %q for %s", k.Node, terminal.Age(now.Sub(u.SilentSince))))
 		case u.Arriving > 0:
 			says = append(says, u.Arrived())
 		case !u.Connected && k.Refused == "":
@@ -131,8 +131,8 @@ func keyProblem(k *keystatus.Key, now time.Time) string {
 	if slices.ContainsFunc(k.Types, func(t keystatus.TypeSummary) bool { return t.Stale }) {
 		says = append(says, "last known good")
 	}
-	if k.IdleSince != nil {
-		says = append(says, "no clients for "+terminal.Age(now.Sub(*k.IdleSince)))
+	if !k.IdleSince.IsZero() {
+		says = append(says, "no clients for "+terminal.Age(now.Sub(k.IdleSince)))
 	}
 	return terminal.OneLine(strings.Join(says, "; "))
 }

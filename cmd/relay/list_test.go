@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/admin/keystatus"
-	"xdsrelay/internal/admin/sources"
+	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
 )
@@ -58,8 +58,8 @@ func TestKeyProblem(t *testing.T) {
 		{keystatus.Key{}, "not connected: connecting"},
 		{keystatus.Key{Upstream: keystatus.Upstream{Error: "refused\nby it"}, Types: []keystatus.TypeSummary{{Stale: true}}}, "not connected: refused by it; last known good"},
 		{keystatus.Key{Refused: "nothing is held", Upstream: keystatus.Upstream{Error: "refused"}}, "refuses clients: nothing is held"},
-		{keystatus.Key{Node: "n", Upstream: up, Second: &keystatus.Upstream{Connected: true, SilentSince: &then}}, `the origin has not answered node "n" for 1m00s`},
-		{keystatus.Key{Upstream: up, IdleSince: &then}, "no clients for 1m00s"},
+		{keystatus.Key{Node: "n", Upstream: up, Second: &keystatus.Upstream{Connected: true, SilentSince: then}}, `the origin has not answered node "n" for 1m00s`},
+		{keystatus.Key{Upstream: up, IdleSince: then}, "no clients for 1m00s"},
 		{keystatus.Key{Upstream: up, Types: []keystatus.TypeSummary{{Unanswered: &keystatus.Unanswered{Subscriptions: names, Clients: 5, Since: then}}}},
 			"the origin has not answered EDS a, b and more; 5 clients wait (for 1m00s)"},
 		{keystatus.Key{Upstream: up, Suspended: []keystatus.Suspended{{Subscriptions: names, Since: then, Error: "no a\nhere"}}},
@@ -92,17 +92,17 @@ func TestOrigins(t *testing.T) {
 	now := time.Now()
 	then := now.Add(-time.Minute)
 	for _, c := range []struct {
-		origin sources.Origin
+		origin upstream.OriginStatus
 		want   string
 	}{
-		{sources.Origin{Reached: &then, Connections: 1, LastError: "lost"}, "connected -"},
-		{sources.Origin{Reached: &then, LastError: "lost"}, "not connected -"},
-		{sources.Origin{}, "connecting -"},
-		{sources.Origin{Away: true, AwaySince: &then, LastError: "dial\nrefused"}, "never reached 1m00s dial refused"},
-		{sources.Origin{Away: true, AwaySince: &then, Reached: &then, LastError: "lost", Faults: []string{"a", "b"}}, "away 1m00s lost; a; b"},
-		{sources.Origin{Reached: &then, Connections: 1, Rejected: []sources.RejectedType{{Type: "CDS", Keys: 2, Error: "no name"}}}, "connected the relay rejects CDS of 2 keys: no name"},
-		{sources.Origin{Reached: &then, Connections: 1, Silent: 2, SilentSince: &then}, "silent 1m00s -"},
-		{sources.Origin{Reached: &then, Connections: 1, Streams: 9, Silent: 2, SilentSince: &then}, "connected, 2 silent -"},
+		{upstream.OriginStatus{Reached: then, Connections: 1, LastError: "lost"}, "connected -"},
+		{upstream.OriginStatus{Reached: then, LastError: "lost"}, "not connected -"},
+		{upstream.OriginStatus{}, "connecting -"},
+		{upstream.OriginStatus{Away: true, AwaySince: then, LastError: "dial\nrefused"}, "never reached 1m00s dial refused"},
+		{upstream.OriginStatus{Away: true, AwaySince: then, Reached: then, LastError: "lost", Faults: []string{"a", "b"}}, "away 1m00s lost; a; b"},
+		{upstream.OriginStatus{Reached: then, Connections: 1, Rejected: []upstream.RejectedType{{Type: "CDS", Keys: 2, Error: "no name"}}}, "connected the relay rejects CDS of 2 keys: no name"},
+		{upstream.OriginStatus{Reached: then, Connections: 1, Silent: 2, SilentSince: then}, "silent 1m00s -"},
+		{upstream.OriginStatus{Reached: then, Connections: 1, Streams: 9, Silent: 2, SilentSince: then}, "connected, 2 silent -"},
 	} {
 		columns := originColumns(now)
 		if got := columns[1].Cell(&c.origin).Text + " " + columns[len(columns)-1].Cell(&c.origin).Text; got != c.want {

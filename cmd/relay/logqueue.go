@@ -110,7 +110,7 @@ func (q *logQueue) problems() []overview.Problem {
 	if f.err != nil {
 		why = f.err.Error()
 	}
-	return []overview.Problem{{Severity: overview.Warning, Since: &f.since,
+	return []overview.Problem{{Severity: overview.Warning, Since: f.since,
 		Text:   fmt.Sprintf("stderr takes no log lines: %s", why),
 		Impact: "Clients are served. The log misses what happens now; xdsrelay_log_dropped_lines_total counts the lost lines.",
 		Next:   "Look at what reads the relay's stderr: a log driver or pipe that hangs, a full volume, a terminal after Ctrl-S."}}

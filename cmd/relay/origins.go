@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xdsrelay/internal/admin/sources"
 	"xdsrelay/internal/terminal"
+	"xdsrelay/internal/upstream"
 )
 
 func newOriginsCmd() *cobra.Command {
@@ -29,24 +29,24 @@ func newOriginsCmd() *cobra.Command {
               relay rejects, and the faults of its files`,
 		Example: `  relay origins
   relay origins --admin 127.0.0.1:19000 -o json`,
-	}, list[sources.Origin]{path: "/origins", empty: "no origins", columns: originColumns})
+	}, list[upstream.OriginStatus]{path: "/origins", empty: "no origins", columns: originColumns})
 }
 
-func originColumns(now time.Time) []terminal.Column[sources.Origin] {
-	return []terminal.Column[sources.Origin]{
-		terminal.TextColumn("ORIGIN", func(o *sources.Origin) string { return o.Name }),
-		terminal.ColumnOf("STATE", func(o *sources.Origin) terminal.Cell { return originState(o, now) }),
-		terminal.TextColumn("STREAMS", func(o *sources.Origin) string { return strconv.Itoa(o.Streams) }),
-		terminal.ColumnOf("SILENT", func(o *sources.Origin) terminal.Cell { return terminal.Alarming(o.Silent, terminal.Yellow) }),
-		terminal.TextColumn("CONNECTIONS", func(o *sources.Origin) string { return strconv.Itoa(o.Connections) }),
-		terminal.TextColumn("RECONNECTS", func(o *sources.Origin) string { return strconv.FormatUint(o.Reconnects, 10) }),
-		terminal.TextColumn("ADDRESS", func(o *sources.Origin) string { return o.Address }),
-		terminal.ColumnOf("PROBLEM", func(o *sources.Origin) terminal.Cell { return terminal.Problem(originProblem(o)) }),
+func originColumns(now time.Time) []terminal.Column[upstream.OriginStatus] {
+	return []terminal.Column[upstream.OriginStatus]{
+		terminal.TextColumn("ORIGIN", func(o *upstream.OriginStatus) string { return o.Name }),
+		terminal.ColumnOf("STATE", func(o *upstream.OriginStatus) terminal.Cell { return originState(o, now) }),
+		terminal.TextColumn("STREAMS", func(o *upstream.OriginStatus) string { return strconv.Itoa(o.Streams) }),
+		terminal.ColumnOf("SILENT", func(o *upstream.OriginStatus) terminal.Cell { return terminal.Alarming(o.Silent, terminal.Yellow) }),
+		terminal.TextColumn("CONNECTIONS", func(o *upstream.OriginStatus) string { return strconv.Itoa(o.Connections) }),
+		terminal.TextColumn("RECONNECTS", func(o *upstream.OriginStatus) string { return strconv.FormatUint(o.Reconnects, 10) }),
+		terminal.TextColumn("ADDRESS", func(o *upstream.OriginStatus) string { return o.Address }),
+		terminal.ColumnOf("PROBLEM", func(o *upstream.OriginStatus) terminal.Cell { return terminal.Problem(originProblem(o)) }),
 	}
 }
 
 // originProblem says what is wrong with an origin; empty: nothing is.
-func originProblem(o *sources.Origin) string {
+func originProblem(o *upstream.OriginStatus) string {
 	var says []string
 	if o.Away {
 		says = append(says, o.LastError)
@@ -58,15 +58,15 @@ func originProblem(o *sources.Origin) string {
 }
 
 // originState is the state of an origin, with its age if it should not last.
-func originState(o *sources.Origin, now time.Time) terminal.Cell {
-	since := func(state string, t *time.Time, colour string) terminal.Cell {
-		if t != nil {
-			state += " " + terminal.Age(now.Sub(*t))
+func originState(o *upstream.OriginStatus, now time.Time) terminal.Cell {
+	since := func(state string, t time.Time, colour string) terminal.Cell {
+		if !t.IsZero() {
+			state += " " + terminal.Age(now.Sub(t))
 		}
 		return terminal.Coloured(state, colour)
 	}
 	switch {
-	case o.Away && o.Reached == nil:
+	case o.Away && o.Reached.IsZero():
 		return since("never reached", o.AwaySince, terminal.Red)
 	case o.Away:
 		return since("away", o.AwaySince, terminal.Red)
@@ -74,7 +74,7 @@ func originState(o *sources.Origin, now time.Time) terminal.Cell {
 		return terminal.Coloured(fmt.Sprintf("connected, %d silent", o.Silent), terminal.Yellow)
 	case o.Silent > 0:
 		return since("silent", o.SilentSince, terminal.Yellow)
-	case o.Connections == 0 && o.Reached == nil:
+	case o.Connections == 0 && o.Reached.IsZero():
 		return terminal.Coloured("connecting", terminal.Yellow)
 	case o.Connections == 0:
 		return terminal.Coloured("not connected", terminal.Yellow)

@@ -18,6 +18,7 @@ import (
 	"xdsrelay/internal/admin/sources"
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/status"
+	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/wait"
 )
 
@@ -36,7 +37,7 @@ var outputs = map[string]any{
 	"keys":            items[keystatus.Key]{},
 	"members":         items[sources.Member]{},
 	"nacks":           items[admin.Nack]{},
-	"origins":         items[sources.Origin]{},
+	"origins":         items[upstream.OriginStatus]{},
 	"reload":          admin.Reload{},
 	"rules":           rulestatus.Report{},
 	"status":          items[inspect.ClientStatus]{},

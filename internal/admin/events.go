@@ -66,20 +66,14 @@ func (s *Server) overview(ctx context.Context) ([]byte, time.Duration, error) {
 	}
 	defer release()
 	began := time.Now()
-	keys, origins := s.keys(), s.origins()
+	keys, origins := s.keys(), s.opts.Origins.Origins()
 	in := overview.In{
 		Relay:    s.relay(),
 		Problems: s.problems(keys, origins),
 		Totals:   overview.ReadTotals(s.opts.Metrics),
 		Clients:  s.opts.Clients.ClientsAfter(0),
 		Keys:     keys,
-		Origins:  []overview.Origin{},
-	}
-	for _, o := range origins {
-		in.Origins = append(in.Origins, overview.Origin{
-			Name: o.Name, Address: o.Address, Away: o.Away, AwaySince: o.AwaySince, Reached: o.Reached,
-			Connections: o.Connections, Streams: o.Streams, Silent: o.Silent, Error: o.LastError,
-		})
+		Origins:  origins,
 	}
 	b, err := jsonyaml.JSON(overview.Of(&in))
 	if err != nil {

@@ -12,7 +12,9 @@ import (
 	"xdsrelay/internal/admin/sources"
 	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/store"
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/upstream"
 )
 
 // observed is what the relay's problems are found in.
@@ -21,8 +23,8 @@ type observed struct {
 	state         string // one of phases
 	staleTypes    int    // types of keys that are served from the last known good
 	configuration Configuration
-	origins       []sources.Origin
-	store         *storeInfo // nil: nothing is stored
+	origins       []upstream.OriginStatus
+	store         *store.Status // nil: nothing is stored
 	refusals      []refusal.Recent
 	keys          []keystatus.Key
 	rules         []aggregator.Stat
@@ -33,10 +35,10 @@ type observed struct {
 
 // problems lists the relay's own problems, some of which are in its keys and origins. The states of
 // clients do not show them: all clients may be SYNCED while an origin is away.
-func (s *Server) problems(keys []keystatus.Key, origins []sources.Origin) []overview.Problem {
+func (s *Server) problems(keys []keystatus.Key, origins []upstream.OriginStatus) []overview.Problem {
 	o := observed{
 		now: time.Now(), state: phases[s.phase.Load()], staleTypes: s.opts.Metrics.Stale.Value(),
-		origins: origins, store: s.storeInfo(), refusals: s.opts.Clients.RecentRefusals(), keys: keys,
+		origins: origins, store: s.store(), refusals: s.opts.Clients.RecentRefusals(), keys: keys,
 		rules: s.opts.Rules().Stats(), shared: s.opts.Rules().Shared(), oversized: s.opts.Metrics.Oversized(),
 		noNames: s.opts.Metrics.Unanswered(telemetry.NoNames).Value(),
 	}
@@ -87,7 +89,7 @@ func (o *observed) problems() []overview.Problem {
 		sources.OriginProblems(&o.origins[i], say)
 	}
 	if n := o.staleTypes; n > 0 {
-		say(overview.Problem{Text: fmt.Sprintf("the relay serves %s from the last known good: no origin has answered for %s since the relay started", counted(n, "type"), them(n)),
+		say(overview.Problem{Text: fmt.Sprintf("the relay serves %s from the last known good: no origin has answered for %s since the relay started", sources.Counted(n, "type"), them(n)),
 			Impact: "Clients get stored configuration, which may be old.", Next: "Find out why the origins do not answer."})
 	}
 	if st := o.store; st != nil && st.Off {
@@ -101,12 +103,12 @@ func (o *observed) problems() []overview.Problem {
 	sources.KeyProblems(o.keys, say)
 	rulestatus.KeyProblems(o.keys, o.shared, say)
 	for _, t := range o.oversized {
-		say(overview.Problem{Text: fmt.Sprintf("%s responses are too large to be sent to %s", t.Type, counted(t.Clients, "client")),
+		say(overview.Problem{Text: fmt.Sprintf("%s responses are too large to be sent to %s", t.Type, sources.Counted(t.Clients, "client")),
 			Impact: "These clients keep the version that they have. New clients do not get the type.",
 			Next:   "Make the response smaller at the origin, or use delta clients."})
 	}
 	if n := o.noNames; n > 0 {
-		say(overview.Problem{Text: fmt.Sprintf("the origin's resources have no names for %s of delta clients", counted(n, "type")),
+		say(overview.Problem{Text: fmt.Sprintf("the origin's resources have no names for %s of delta clients", sources.Counted(n, "type")),
 			Impact: "These clients get no response for the type.", Next: "Use SotW clients, or an origin that names the resources. The log names the types (reason no_names)."})
 	}
 	rulestatus.FailingRules(o.rules, o.now, say)
@@ -122,15 +124,15 @@ func (o *observed) fileProblems(say func(overview.Problem)) {
 	switch r := o.configuration.Rejected; {
 	case r == nil:
 	case r.NeedsForce:
-		say(overview.Problem{Text: "the configuration file is not in force: " + strings.Join(r.Faults, "; "), Since: &r.At,
+		say(overview.Problem{Text: "the configuration file is not in force: " + strings.Join(r.Faults, "; "), Since: r.At,
 			Impact: "The previous configuration stays in force. A restart would apply the file.",
 			Next:   "List these clients with relay explain --diff. Correct the rules, or run relay reload --force."})
 	default:
-		say(overview.Problem{Text: "the configuration file has faults and is not in force: " + strings.Join(r.Faults, "; "), Since: &r.At,
+		say(overview.Problem{Text: "the configuration file has faults and is not in force: " + strings.Join(r.Faults, "; "), Since: r.At,
 			Impact: "The previous configuration stays in force. A restart would fail.", Next: "Repair the file. Test it with relay validate."})
 	}
 	for _, f := range o.configuration.RejectedFiles {
-		say(overview.Problem{Text: fmt.Sprintf("%s: its new content cannot be used: %s", f.Of, f.Error), Since: &f.Since,
+		say(overview.Problem{Text: fmt.Sprintf("%s: its new content cannot be used: %s", f.Of, f.Error), Since: f.Since,
 			Impact: "The previous content stays in force. Once an old certificate has expired, the other side rejects the relay.", Next: "Repair it. The relay reads it again by itself."})
 	}
 }
@@ -147,7 +149,7 @@ func (o *observed) certificateProblems(say func(overview.Problem)) {
 			p.Next = "Check the clock of this host and of the host that issued it, or renew its files."
 		case c.Expired(o.now):
 			p.Text = fmt.Sprintf("the %s of %s expired at %s", c.Name(), c.Of, at)
-			p.Impact, p.Since = "Since then "+rejecters(c.Of), &c.Expires
+			p.Impact, p.Since = "Since then "+rejecters(c.Of), c.Expires
 		case c.Soon(o.now):
 			p.Severity, p.Text = overview.Warning, fmt.Sprintf("the %s of %s expires at %s, in %s", c.Name(), c.Of, at, c.Left(o.now))
 			p.Impact = "From then on " + rejecters(c.Of)
@@ -173,17 +175,17 @@ func rejecters(of string) string {
 
 // away is the problem of an origin that is away. Its impact says how many clients are served
 // without an origin, and how many were refused.
-func (o *observed) away(at *sources.Origin) overview.Problem {
+func (o *observed) away(at *upstream.OriginStatus) overview.Problem {
 	p := overview.Problem{Text: fmt.Sprintf("origin %s is away: %s", at.Name, at.LastError), Since: at.AwaySince,
 		Next: "Check that the origin runs, and that this host reaches " + at.Address + "."}
-	if at.Reached == nil {
+	if at.Reached.IsZero() {
 		p.Text = fmt.Sprintf("origin %s has never been reached: %s", at.Name, at.LastError)
 		p.Next = "Check the address " + at.Address + " and the tls of this origin in the configuration. Then check that the origin runs."
 	}
 	if strings.HasPrefix(at.Address, "file:") {
 		p.Next = "Check that the directory exists, and that relay validate finds no fault in its files. The relay reads it again by itself."
 	}
-	refused, others := 0, slices.ContainsFunc(o.origins, func(x sources.Origin) bool { return !x.Away })
+	refused, others := 0, slices.ContainsFunc(o.origins, func(x upstream.OriginStatus) bool { return !x.Away })
 	for _, r := range o.refusals {
 		if r.Reason == string(telemetry.OriginUnreachable) {
 			refused = r.Count
@@ -191,14 +193,14 @@ func (o *observed) away(at *sources.Origin) overview.Problem {
 	}
 	var impact []string
 	if n := o.withoutOrigin(at.Name, others); n > 0 {
-		impact = append(impact, fmt.Sprintf("The relay serves %s from what it has. No changes arrive for %s.", counted(n, "client"), them(n)))
+		impact = append(impact, fmt.Sprintf("The relay serves %s from what it has. No changes arrive for %s.", sources.Counted(n, "client"), them(n)))
 	}
 	switch {
 	case others && impact == nil:
 		impact = append(impact, "None for clients now: the relay uses another origin.")
 	case others:
 	case refused > 0:
-		impact = append(impact, fmt.Sprintf("The relay refused clients %s in the last minute, because it has nothing for them.", counted(refused, "time")))
+		impact = append(impact, fmt.Sprintf("The relay refused clients %s in the last minute, because it has nothing for them.", sources.Counted(refused, "time")))
 	default:
 		impact = append(impact, "The relay refuses new clients for which it has nothing.")
 	}
@@ -208,39 +210,28 @@ func (o *observed) away(at *sources.Origin) overview.Problem {
 
 func refusalProblem(r *refusal.Recent) overview.Problem {
 	if r.Reason == string(telemetry.Report) {
-		return overview.Problem{Severity: overview.Warning, Last: &r.At,
-			Text:   fmt.Sprintf("the relay dropped %s of clients in the last minute, last node %s: %s", counted(r.Count, "report"), r.Node, r.Error),
+		return overview.Problem{Severity: overview.Warning, Last: r.At,
+			Text:   fmt.Sprintf("the relay dropped %s of clients in the last minute, last node %s: %s", sources.Counted(r.Count, "report"), r.Node, r.Error),
 			Impact: "The origin does not learn the health of these machines.", Next: "Let machines that report their health connect to the origin directly."}
 	}
 	of := ""
 	if r.Key == "" && r.Node != "" { // the error of a refused key names the key
 		of = ", last node " + r.Node
 	}
-	text := fmt.Sprintf("the relay refused or ended %s in the last minute", counted(r.Count, "stream"))
+	text := fmt.Sprintf("the relay refused or ended %s in the last minute", sources.Counted(r.Count, "stream"))
 	impact := "Refused clients get nothing from this relay. A client that has a configuration keeps it."
 	switch r.Reason {
 	case string(telemetry.Handshake), string(telemetry.Protocol), string(telemetry.Pings):
-		text = fmt.Sprintf("the relay refused or ended %s in the last minute", counted(r.Count, "connection"))
+		text = fmt.Sprintf("the relay refused or ended %s in the last minute", sources.Counted(r.Count, "connection"))
 	case string(telemetry.LimitConnections), string(telemetry.OpenFiles):
 		text, impact = "connections of clients wait", "These clients get nothing from this relay until others leave."
 	}
-	p := overview.Problem{
+	return overview.Problem{
 		Text:   fmt.Sprintf("%s; reason %s%s: %s", text, r.Reason, of, r.Error),
 		Impact: impact,
+		Last:   r.At,
 		Next:   fmt.Sprintf("Look up the reason %s in docs/operations.md, \"Why clients are refused\".", r.Reason),
 	}
-	if at := r.At; at != (time.Time{}) {
-		p.Last = &at
-	}
-	return p
-}
-
-// counted writes a number and a noun.
-func counted(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // them is the pronoun for n things.

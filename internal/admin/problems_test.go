@@ -8,12 +8,13 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/admin/overview"
-	"xdsrelay/internal/admin/sources"
 	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/store"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tlsfiles"
+	"xdsrelay/internal/upstream"
 )
 
 // Each problem of the relay is in the list, with what it means and what to do. The order is fixed.
@@ -29,14 +30,14 @@ func TestProblems(t *testing.T) {
 		o    observed
 		want []string // severity, text
 	}{
-		{"none", observed{state: "serving", origins: []sources.Origin{{Name: "one"}}, store: &storeInfo{Path: "/store"}}, nil},
+		{"none", observed{state: "serving", origins: []upstream.OriginStatus{{Name: "one"}}, store: &store.Status{Path: "/store"}}, nil},
 		{"all", observed{
-			now: at, state: "draining", staleTypes: 4, store: &storeInfo{Path: "/store", Off: true, LastError: "no space left on device"},
+			now: at, state: "draining", staleTypes: 4, store: &store.Status{Path: "/store", Off: true, LastError: "no space left on device"},
 			configuration: Configuration{
 				NeedsRestart: []string{"name", "store.path"}, Rejected: &Rejection{At: at, Faults: []string{"relay.yaml:3: x", "relay.yaml:4: y"}},
 				RejectedFiles: []RejectedFile{{Of: "admin.token_file", Error: "token: empty", Since: at}},
 			},
-			origins: []sources.Origin{{Name: "one", Away: true, AwaySince: &at, Reached: &at, LastError: "refused"}, {Name: "two", Silent: 2, SilentSince: &at, Rejected: []sources.RejectedType{
+			origins: []upstream.OriginStatus{{Name: "one", Away: true, AwaySince: at, Reached: at, LastError: "refused"}, {Name: "two", Silent: 2, SilentSince: at, Rejected: []upstream.RejectedType{
 				{Type: "CDS", Keys: 1, Key: "edge", Error: "no name"}, {Type: "EDS", Keys: 3, Key: "web", Error: "wrong type"},
 			}, Faults: []string{"a.yaml: gone", "b.yaml: bad"}}},
 			rules: []aggregator.Stat{
@@ -94,8 +95,8 @@ func TestProblems(t *testing.T) {
 		{"keys", observed{state: "serving", keys: []keystatus.Key{
 			{Key: "a", Types: []keystatus.TypeSummary{{Unanswered: &keystatus.Unanswered{Subscriptions: keystatus.Subscriptions{Type: "EDS", Names: []string{"x", "y"}}, Clients: 5, Since: at}}}},
 			{Key: "b", Suspended: []keystatus.Suspended{{Subscriptions: keystatus.Subscriptions{Type: "SRDS", Wildcard: true}, Error: "unknown", Since: at}}},
-			{Key: "s", Members: 1, Node: "web-0", Upstream: keystatus.Upstream{Connected: true, Origin: "two", SilentSince: &at}},
-			{Key: "idle", Node: "web-1", Upstream: keystatus.Upstream{Connected: true, Origin: "two", SilentSince: &at}},
+			{Key: "s", Members: 1, Node: "web-0", Upstream: keystatus.Upstream{Connected: true, Origin: "two", SilentSince: at}},
+			{Key: "idle", Node: "web-1", Upstream: keystatus.Upstream{Connected: true, Origin: "two", SilentSince: at}},
 			{Key: "c", FrequentEnds: []keystatus.FrequentEnds{{Origin: "one", Count: 7, Error: "EOF", Since: at}}},
 		}}, []string{
 			"error: key a: the origin has not answered EDS x, y; 5 clients wait",
@@ -130,9 +131,9 @@ func TestProblems(t *testing.T) {
 // The time of a problem is the time of its source.
 func TestProblemTimes(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	o := observed{state: "serving", origins: []sources.Origin{{Name: "one", Away: true, AwaySince: &at}}, refusals: []refusal.Recent{{Reason: "unmapped", At: at}}}
+	o := observed{state: "serving", origins: []upstream.OriginStatus{{Name: "one", Away: true, AwaySince: at}}, refusals: []refusal.Recent{{Reason: "unmapped", At: at}}}
 	got := o.problems()
-	if len(got) != 2 || got[0].Since == nil || !got[0].Since.Equal(at) || got[1].Last == nil || !got[1].Last.Equal(at) || got[1].Severity != overview.Error {
+	if len(got) != 2 || !got[0].Since.Equal(at) || !got[1].Last.Equal(at) || got[1].Severity != overview.Error {
 		t.Errorf("%+v", got)
 	}
 }
@@ -141,10 +142,10 @@ func TestProblemTimes(t *testing.T) {
 // often clients were refused.
 func TestAwayOrigin(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	one := sources.Origin{Name: "one", Address: "one:1", Away: true, AwaySince: &at, Reached: &at, LastError: "refused"}
+	one := upstream.OriginStatus{Name: "one", Address: "one:1", Away: true, AwaySince: at, Reached: at, LastError: "refused"}
 	never := one
-	never.Reached = nil
-	two := sources.Origin{Name: "two", Reached: &at}
+	never.Reached = time.Time{}
+	two := upstream.OriginStatus{Name: "two", Reached: at}
 	key := func(origin string, connected bool, members ...int) keystatus.Key {
 		k := keystatus.Key{Upstream: keystatus.Upstream{Origin: origin, Connected: connected}}
 		for _, n := range members {
@@ -153,7 +154,7 @@ func TestAwayOrigin(t *testing.T) {
 		return k
 	}
 	refused := []refusal.Recent{{Reason: "unmapped", Count: 9}, {Reason: "origin_unreachable", Count: 4}}
-	directory := observed{state: "serving", origins: []sources.Origin{{Name: "one", Address: "file:///xds", Away: true}}}
+	directory := observed{state: "serving", origins: []upstream.OriginStatus{{Name: "one", Address: "file:///xds", Away: true}}}
 	if next := directory.problems()[0].Next; !strings.HasPrefix(next, "Check that the directory exists") {
 		t.Errorf("of a directory: %s", next)
 	}
@@ -162,22 +163,22 @@ func TestAwayOrigin(t *testing.T) {
 		o            observed
 		text, impact string
 	}{
-		{"never reached", observed{origins: []sources.Origin{never}},
+		{"never reached", observed{origins: []upstream.OriginStatus{never}},
 			"origin one has never been reached: refused", "The relay refuses new clients for which it has nothing."},
-		{"clients keep what they have", observed{origins: []sources.Origin{one}, keys: []keystatus.Key{key("one", false, 5, 7), key("one", false, 1), key("one", true, 9)}},
+		{"clients keep what they have", observed{origins: []upstream.OriginStatus{one}, keys: []keystatus.Key{key("one", false, 5, 7), key("one", false, 1), key("one", true, 9)}},
 			"origin one is away: refused", "The relay serves 8 clients from what it has. No changes arrive for them. The relay refuses new clients for which it has nothing."},
-		{"all origins are away, whichever a key tried last", observed{origins: []sources.Origin{one, {Name: "spare", Away: true}}, keys: []keystatus.Key{key("one", false, 5), key("spare", false, 3)}},
+		{"all origins are away, whichever a key tried last", observed{origins: []upstream.OriginStatus{one, {Name: "spare", Away: true}}, keys: []keystatus.Key{key("one", false, 5), key("spare", false, 3)}},
 			"origin one is away: refused", "The relay serves 8 clients from what it has. No changes arrive for them. The relay refuses new clients for which it has nothing."},
-		{"clients are refused", observed{origins: []sources.Origin{one}, keys: []keystatus.Key{key("one", false, 1)}, refusals: refused},
+		{"clients are refused", observed{origins: []upstream.OriginStatus{one}, keys: []keystatus.Key{key("one", false, 1)}, refusals: refused},
 			"origin one is away: refused", "The relay serves 1 client from what it has. No changes arrive for it. The relay refused clients 4 times in the last minute, because it has nothing for them."},
-		{"another origin serves", observed{origins: []sources.Origin{one, two}, keys: []keystatus.Key{key("two", true, 5)}, refusals: refused},
+		{"another origin serves", observed{origins: []upstream.OriginStatus{one, two}, keys: []keystatus.Key{key("two", true, 5)}, refusals: refused},
 			"origin one is away: refused", "None for clients now: the relay uses another origin."},
-		{"another origin is there, and a key has not changed to it yet", observed{origins: []sources.Origin{one, two}, keys: []keystatus.Key{key("one", false, 2)}},
+		{"another origin is there, and a key has not changed to it yet", observed{origins: []upstream.OriginStatus{one, two}, keys: []keystatus.Key{key("one", false, 2)}},
 			"origin one is away: refused", "The relay serves 2 clients from what it has. No changes arrive for them."},
 	} {
 		c.o.state = "serving"
 		got := c.o.problems()[0]
-		if got.Text != c.text || got.Impact != c.impact || got.Since != &at || got.Next == "" {
+		if got.Text != c.text || got.Impact != c.impact || got.Since != at || got.Next == "" {
 			t.Errorf("%s: %+v", c.name, got)
 		}
 	}

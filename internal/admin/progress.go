@@ -65,10 +65,10 @@ func (s *Server) obstacle(key xds.Key) string {
 		return k.Refused
 	case up.Failed && !up.Connected:
 		return "no origin answers: " + up.Error
-	case up.SilentSince != nil:
+	case !up.SilentSince.IsZero():
 		return fmt.Sprintf("origin %s accepts streams but does not answer", up.Origin)
 	}
-	for _, o := range s.origins() {
+	for _, o := range s.opts.Origins.Origins() {
 		if o.Name == k.Upstream.Origin && len(o.Faults) > 0 {
 			return fmt.Sprintf("origin %s has files that cannot be used: %s", o.Name, strings.Join(o.Faults, "; "))
 		}

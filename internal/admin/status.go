@@ -18,7 +18,9 @@ import (
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/orchestrator/history"
+	"xdsrelay/internal/store"
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
 )
 
@@ -46,7 +48,7 @@ type serverInfo struct {
 	RecentRefusals []refusal.Recent `json:"recent_refusals,omitempty"`
 
 	Configuration *Configuration `json:"configuration,omitempty"`
-	Store         *storeInfo     `json:"store,omitempty"`
+	Store         *store.Status  `json:"store,omitempty"`
 }
 
 type streamCount struct {
@@ -55,39 +57,12 @@ type streamCount struct {
 	REST  int `json:"rest"` // clients that polled recently
 }
 
-// storeInfo is the state of the last known good on disk.
-type storeInfo struct {
-	Path      string `json:"path"`
-	Files     int    `json:"files"`
-	Bytes     int64  `json:"bytes"`
-	SetAside  int    `json:"damaged_files"`    // files of another format included
-	Oldest    string `json:"oldest,omitempty"` // when it was last confirmed
-	Waiting   int    `json:"unwritten"`
-	Written   uint64 `json:"written"`
-	Failed    uint64 `json:"failed"`
-	Evicted   uint64 `json:"evicted"`
-	Damaged   uint64 `json:"damaged"`
-	Off       bool   `json:"off"`
-	LastError string `json:"last_error,omitempty"`
-	LastAt    string `json:"last_error_at,omitempty"`
-}
-
-func (s *Server) storeInfo() *storeInfo {
+// store returns the state of the last known good on disk; nil: nothing is stored.
+func (s *Server) store() *store.Status {
 	if s.opts.Store == nil {
 		return nil
 	}
-	st := s.opts.Store.Status()
-	at := func(t time.Time) string {
-		if t.IsZero() {
-			return ""
-		}
-		return t.UTC().Format(time.RFC3339)
-	}
-	return &storeInfo{
-		Path: st.Path, Files: st.Files, Bytes: st.Bytes, SetAside: st.SetAside, Oldest: at(st.Oldest),
-		Waiting: st.Waiting, Written: st.Written, Failed: st.Failed, Evicted: st.Evicted, Damaged: st.Damaged,
-		Off: st.Off, LastError: st.LastError, LastAt: at(st.LastErrorAt),
-	}
+	return new(s.opts.Store.Status())
 }
 
 func (s *Server) serverInfo(*http.Request) (int, any) {
@@ -99,7 +74,7 @@ func (s *Server) serverInfo(*http.Request) (int, any) {
 			REST: m.Streams[telemetry.REST].Value()},
 		Keys: m.Keys.Value(), UpstreamStreams: m.UpstreamStreams.Value(), StaleTypes: m.Stale.Value(),
 		ConfigAge: m.ConfigAge().Seconds(), Level: levelName(s.opts.Level.Level()), UserAgents: s.opts.Clients.UserAgents(),
-		Problems: s.problems(s.keys(), s.origins()), Store: s.storeInfo(), RecentRefusals: s.opts.Clients.RecentRefusals(),
+		Problems: s.problems(s.keys(), s.opts.Origins.Origins()), Store: s.store(), RecentRefusals: s.opts.Clients.RecentRefusals(),
 	}
 	if s.opts.Configuration != nil {
 		c := s.opts.Configuration()
@@ -341,11 +316,8 @@ func (s *Server) keyParam(r *http.Request) (key xds.Key, given bool, bad *failur
 
 // listOrigins answers with the origins, in order of preference.
 func (s *Server) listOrigins(r *http.Request) (int, any) {
-	return paged(r, s.origins(), func(o *sources.Origin) string { return fmt.Sprintf("%06d", o.Place) }, whole[sources.Origin])
+	return paged(r, s.opts.Origins.Origins(), func(o *upstream.OriginStatus) string { return fmt.Sprintf("%06d", o.Place) }, whole[upstream.OriginStatus])
 }
-
-// origins returns the origins, in order of preference.
-func (s *Server) origins() []sources.Origin { return sources.Origins(s.opts.Origins.Origins()) }
 
 const noCluster = "the relay is in no cluster: it has no cluster.name"
 

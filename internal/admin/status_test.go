@@ -3,7 +3,6 @@ package admin
 import (
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -19,7 +18,6 @@ import (
 	"xdsrelay/internal/admin/compare"
 	"xdsrelay/internal/admin/jsonyaml"
 	"xdsrelay/internal/admin/keystatus"
-	"xdsrelay/internal/admin/sources"
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/subscriber"
@@ -27,7 +25,6 @@ import (
 	"xdsrelay/internal/store"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
-	"xdsrelay/internal/upstream/filesource"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
@@ -84,11 +81,10 @@ func TestServerInfoOfTheStore(t *testing.T) {
 	if none.Store != nil {
 		t.Errorf("%+v", none.Store)
 	}
-	st := storeOf{Path: "/kept", Files: 3, Bytes: 4000, Oldest: time.Unix(1e9, 0), Waiting: 1, Failed: 2, Off: true, LastError: "no space"}
+	st := storeOf{Path: "/kept", Files: 3, Bytes: 4000, Oldest: time.Unix(1e9, 0).UTC(), Waiting: 1, Failed: 2, Off: true, LastError: "no space"}
 	var got serverInfo
 	serve(t, func(o *Options) { o.Store = st }).get("/server_info", &got)
-	want := storeInfo{Path: "/kept", Files: 3, Bytes: 4000, Oldest: "2001-09-09T01:46:40Z", Waiting: 1, Failed: 2, Off: true, LastError: "no space"}
-	if got.Store == nil || *got.Store != want {
+	if got.Store == nil || *got.Store != store.Status(st) {
 		t.Errorf("%+v", got.Store)
 	}
 }
@@ -355,17 +351,12 @@ func TestOrigins(t *testing.T) {
 	r := serve(t, nil)
 	at := time.Unix(1700000000, 0).UTC()
 	r.shown.origins = []upstream.OriginStatus{
-		{Name: "z", Address: "127.0.0.1:1", Streams: 4, Connections: 2, Reached: at, Reconnects: 3, LastError: errors.New("refused"), LastErrorAt: at},
-		{Name: "a", Address: "file:///x", Away: true, AwaySince: at, Faults: []filesource.Fault{
-			{File: "/x/a.yaml", Err: errors.New("bad")}, {File: "/x/b.yaml", Err: errors.New("gone")}}},
+		{Name: "z", Address: "127.0.0.1:1", Streams: 4, Connections: 2, Reached: at, Reconnects: 3, LastError: "refused", LastErrorAt: at},
+		{Name: "a", Address: "file:///x", Away: true, AwaySince: at, Faults: []string{"/x/a.yaml: bad", "/x/b.yaml: gone"}},
 	}
-	var got list[sources.Origin]
+	var got list[upstream.OriginStatus]
 	r.get("/origins", &got)
-	want := []sources.Origin{
-		{Name: "z", Address: "127.0.0.1:1", Streams: 4, Connections: 2, Reached: &at, Reconnects: 3, LastError: "refused", LastErrorAt: &at},
-		{Name: "a", Address: "file:///x", Away: true, AwaySince: &at, Faults: []string{"/x/a.yaml: bad", "/x/b.yaml: gone"}},
-	}
-	if !reflect.DeepEqual(got.Items, want) {
+	if !reflect.DeepEqual(got.Items, r.shown.origins) {
 		t.Fatalf("%+v", got)
 	}
 }
@@ -547,7 +538,7 @@ func TestDocsExplainEachFieldOfTheStore(t *testing.T) {
 	text := xdstest.Must(os.ReadFile("../../docs/operations.md"))(t)
 	_, section, _ := strings.Cut(string(text), "\n## The store\n")
 	section, _, _ = strings.Cut(section, "\n## ")
-	of := reflect.TypeFor[storeInfo]()
+	of := reflect.TypeFor[store.Status]()
 	for i := range of.NumField() {
 		name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
 		if !regexp.MustCompile("(?m)^\\|[^|]*`" + name + "`[^|]*\\|").MatchString(section) {

@@ -62,10 +62,10 @@ func printProblems(w io.Writer, problems []overview.Problem, now time.Time) {
 func problemLine(p *overview.Problem, now time.Time) string {
 	line := terminal.Visible(p.Text)
 	switch {
-	case p.Since != nil:
-		line += " (for " + terminal.Age(now.Sub(*p.Since)) + ")"
-	case p.Last != nil:
-		line += " (last " + terminal.Age(now.Sub(*p.Last)) + " ago)"
+	case !p.Since.IsZero():
+		line += " (for " + terminal.Age(now.Sub(p.Since)) + ")"
+	case !p.Last.IsZero():
+		line += " (last " + terminal.Age(now.Sub(p.Last)) + " ago)"
 	}
 	return line
 }

@@ -141,8 +141,8 @@ func TestProblemLine(t *testing.T) {
 		want string
 	}{
 		{overview.Problem{Text: "the relay is draining"}, "the relay is draining"},
-		{overview.Problem{Text: "origin one is away: refused\x1b[31m", Since: &then}, "origin one is away: refused\\x1b[31m (for 2m00s)"},
-		{overview.Problem{Text: "the relay refused a stream", Last: &then}, "the relay refused a stream (last 2m00s ago)"},
+		{overview.Problem{Text: "origin one is away: refused\x1b[31m", Since: then}, "origin one is away: refused\\x1b[31m (for 2m00s)"},
+		{overview.Problem{Text: "the relay refused a stream", Last: then}, "the relay refused a stream (last 2m00s ago)"},
 	} {
 		if got := problemLine(&c.p, now); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)

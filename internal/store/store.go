@@ -225,23 +225,22 @@ func (s *Store) load(f *file, key xds.Key) (*record, telemetry.Load) {
 
 // Status is what operators read about the store.
 type Status struct {
-	Path string
+	Path string `json:"path"`
 	// Files of the last known good, and the bytes of all files.
-	Files int
-	Bytes int64
-	// SetAside are damaged files.
-	SetAside int
-	// Oldest is the earliest time of the last confirmation of a file.
-	Oldest time.Time
-	// Waiting is how many types of keys have a generation that is not written.
-	Waiting int
+	Files    int       `json:"files"`
+	Bytes    int64     `json:"bytes"`
+	SetAside int       `json:"damaged_files"`   // files of another format included
+	Oldest   time.Time `json:"oldest,omitzero"` // the earliest time of the last confirmation of a file
+	Waiting  int       `json:"unwritten"`       // types of keys with a generation that is not written
 	// Written and the others count since the start.
-	Written, Failed, Evicted, Damaged uint64
+	Written uint64 `json:"written"`
+	Failed  uint64 `json:"failed"`
+	Evicted uint64 `json:"evicted"`
+	Damaged uint64 `json:"damaged"`
+	Off     bool   `json:"off"` // nothing is read or written, because of LastError
 	// LastError of the disk, and its time.
-	LastError   string
-	LastErrorAt time.Time
-	// Off: nothing is read or written, because of LastError.
-	Off bool
+	LastError   string    `json:"last_error,omitempty"`
+	LastErrorAt time.Time `json:"last_error_at,omitzero"`
 }
 
 // Status returns the present status.

@@ -285,7 +285,6 @@ func (a *adsStream) decide(in incoming) (adsclient.Decision, error) {
 	return d, nil
 }
 
-// receive reads responses until the stream ends.
 func (a *adsStream) receive(ctx context.Context) {
 	for {
 		var msg mem.Buffer

@@ -152,7 +152,6 @@ func newTransport(o OriginOptions, opts *Options, s *Origin) (transport, error) 
 	return newGRPCOrigin(o, opts, s)
 }
 
-// complete sets the defaults.
 func (o *Options) complete() error {
 	setDefault(&o.FirstAnswerTimeout, 10*time.Second)
 	setDefault(&o.dialEvery, dialEvery)
@@ -169,7 +168,6 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// complete sets the defaults.
 func (o *OriginOptions) complete() {
 	setDefault(&o.Name, o.Address)
 	setDefault(&o.Domain, o.Name)
@@ -198,26 +196,30 @@ func (c *Client) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// OriginStatus is what admin shows about an origin.
+// OriginStatus is an origin as operators read it: an item of /origins. Its texts are redacted.
 type OriginStatus struct {
-	Name, Address string
-	Away          bool      // it cannot be reached, or the last attempt failed
-	AwaySince     time.Time // zero: it is not away
-	Reached       time.Time // when it was last found to be there: a connection, or a stream's first response; zero: never
-	Streams       int       // open
-	Connections   int       // ready; of a directory 1 while it is readable
-	Reconnects    uint64    // attempts and streams that ended
-	LastError     error     // of the last attempt to connect that failed, or the last stream that ended; nil: none
-	LastErrorAt   time.Time
-	Silent        int       // open streams without any response for first_answer_timeout
-	SilentSince   time.Time // zero: no stream is silent, and none was since the last response
+	Name      string    `json:"name"`
+	Address   string    `json:"address"`
+	Away      bool      `json:"away"` // it cannot be reached, or the last attempt failed
+	AwaySince time.Time `json:"away_since,omitzero"`
+	// Reached is when the relay last connected to it, or got the first response of a stream; zero: never.
+	Reached     time.Time `json:"reached,omitzero"`
+	Streams     int       `json:"streams"`     // open
+	Connections int       `json:"connections"` // ready; of a directory 1 while it is readable
+	Reconnects  uint64    `json:"reconnects"`  // attempts and streams that ended
+	// LastError is that of the last attempt to connect that failed, or the last stream that ended.
+	LastError   string    `json:"last_error,omitempty"`
+	LastErrorAt time.Time `json:"last_error_at,omitzero"`
+	Silent      int       `json:"silent_streams"`        // open, without any response for first_answer_timeout
+	SilentSince time.Time `json:"silent_since,omitzero"` // zero: no stream is silent, and none was since the last response
 	// Faults of a directory and its files. For a faulty file the last valid content is served, or
 	// nothing (P80). For a gRPC origin, the fault of its certificates; the previous ones stay in
 	// force.
-	Faults []filesource.Fault
+	Faults []string `json:"faults,omitempty"`
 	// Rejected has the types whose newest response the relay rejected for a key, the longest rejected
-	// first.
-	Rejected []Rejected
+	// first, at most maxRejected.
+	Rejected []RejectedType `json:"rejected,omitempty"`
+	Place    int            `json:"-"` // in the order of preference
 }
 
 // Certificates returns the sources of the certificates that the relay shows to origins, or by which
@@ -243,6 +245,7 @@ func (c *Client) Origins() []OriginStatus {
 	out := make([]OriginStatus, len(c.origins))
 	for i, s := range c.origins {
 		out[i] = s.status()
+		out[i].Place = i
 	}
 	return out
 }

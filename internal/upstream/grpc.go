@@ -37,7 +37,6 @@ var methods = [...]string{
 // placeTimeout bounds the wait for a free stream on a connection whose limit only the origin knows.
 const placeTimeout = 3 * time.Second
 
-// grpcOrigin is an origin reached over gRPC.
 type grpcOrigin struct {
 	state *Origin
 	opts  *Options
@@ -70,7 +69,6 @@ func newGRPCOrigin(o OriginOptions, opts *Options, s *Origin) (*grpcOrigin, erro
 	return &grpcOrigin{state: s, opts: opts, pool: pool, certs: certs, placeTimeout: placeTimeout}, nil
 }
 
-// connections are the options of the connections to an origin.
 func (o *OriginOptions) connections(creds credentials.TransportCredentials, opts *Options) connections.Options {
 	return connections.Options{
 		Target: o.Address, Settings: o.text("upstream.origins[]", "cluster"), Balance: o.Balance, Credentials: creds,
@@ -133,7 +131,6 @@ func (o *grpcOrigin) keepConnected(ctx context.Context, c *connections.Connectio
 	}
 }
 
-// setReady records whether the kept connection is ready.
 func (o *grpcOrigin) setReady(c *connections.Connection, ready bool) {
 	changed := o.pool.SetReady(c, ready)
 	if !ready {
@@ -244,7 +241,6 @@ func tooLarge(err error) bool {
 	return status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "larger than max")
 }
 
-// ended turns the end of a stream into an error.
 func ended(err error) error {
 	if errors.Is(err, io.EOF) {
 		return errors.New("origin ended the stream")

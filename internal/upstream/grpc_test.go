@@ -93,7 +93,7 @@ func TestP54_StreamThatEndsBeforeAnyResponseFailed(t *testing.T) {
 			t.Errorf("opened again after %v", d)
 		}
 		o := r.client.Origins()[0]
-		if o.Reconnects != 3 || o.LastError == nil || o.Streams != 1 || o.Connections != 1 {
+		if o.Reconnects != 3 || o.LastError == "" || o.Streams != 1 || o.Connections != 1 {
 			t.Errorf("status %+v", o)
 		}
 	})

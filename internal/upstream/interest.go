@@ -40,7 +40,6 @@ func (s *Source) SetInterest(i *snapshot.Interest) {
 	s.notifyStreams()
 }
 
-// notifyStreams makes each stream look at the interest.
 func (s *Source) notifyStreams() {
 	s.mu.Lock()
 	cells := slices.Clone(s.cells)

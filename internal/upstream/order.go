@@ -23,7 +23,6 @@ type fixedOrder []*Origin
 
 func (o fixedOrder) Origins(xds.Key) ([]*Origin, <-chan struct{}) { return o, nil }
 
-// origins returns the origins of the key as of now.
 func (s *Source) origins() []*Origin {
 	order, _ := s.client.order.Origins(s.key)
 	return order

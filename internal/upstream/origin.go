@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -9,6 +10,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/redact"
 	"xdsrelay/internal/upstream/timing"
 	"xdsrelay/internal/xds"
 )
@@ -117,7 +119,6 @@ func (s *Origin) connected() {
 	}
 }
 
-// disconnected records that the kept connection is not ready.
 func (s *Origin) disconnected() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,7 +141,6 @@ func (s *Origin) responded() {
 	}
 }
 
-// respondedEnded records the end of an attempt that had a response.
 func (s *Origin) respondedEnded() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,7 +225,6 @@ func (s *Origin) isBlocked() bool {
 	return s.opens != nil && (s.away || !s.ready)
 }
 
-// isAway reports whether the origin is away.
 func (s *Origin) isAway() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,7 +235,6 @@ func (s *Origin) isAway() bool {
 // connections and end every stream. If no key uses it, the relay cannot see that it is back.
 const awayKnownFor = time.Minute
 
-// knownAway reports whether the origin is known to be away now.
 func (s *Origin) knownAway(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -265,7 +263,6 @@ func (s *Origin) becameSilent(key string, since time.Time) {
 	}
 }
 
-// endSilence records that a stream is no longer silent.
 func (s *Origin) endSilence() {
 	s.metrics.Silent.Add(-1)
 	s.mu.Lock()
@@ -294,13 +291,19 @@ func (s *Origin) status() OriginStatus {
 	faults := s.transport.Faults()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return OriginStatus{
+	out := OriginStatus{
 		Name: s.Name, Address: s.Address, Away: s.away, AwaySince: s.awaySince,
 		Reached: s.reachedAt, Streams: int(s.streams.Load()), Connections: s.metrics.Connected.Value(),
-		Reconnects: s.reconnects, LastError: s.lastErr, LastErrorAt: s.lastErrAt,
-		Silent: s.silent, SilentSince: s.silentSince, Faults: faults,
-		Rejected: s.rejected.byType(),
+		Reconnects: s.reconnects, LastErrorAt: s.lastErrAt,
+		Silent: s.silent, SilentSince: s.silentSince, Rejected: s.rejected.byType(),
 	}
+	if s.lastErr != nil {
+		out.LastError = redact.Text(s.lastErr.Error())
+	}
+	for _, f := range faults {
+		out.Faults = append(out.Faults, redact.Text(fmt.Sprintf("%s: %v", f.File, f.Err)))
+	}
+	return out
 }
 
 // attemptEnd is what the relay knows about an attempt at an origin that ended. The zero value is a

@@ -70,7 +70,7 @@ func TestWrongOriginsShowWithoutAClient(t *testing.T) {
 			}
 			r.launch()
 			r.until("the origin to be away", func() bool { return at.status().Away })
-			if st := at.status(); !st.Reached.IsZero() || st.Connections != 0 || !strings.Contains(st.LastError.Error(), c.want) {
+			if st := at.status(); !st.Reached.IsZero() || st.Connections != 0 || !strings.Contains(st.LastError, c.want) {
 				t.Errorf("%+v, want %q", st, c.want)
 			}
 			if n := at.metrics.Away.Value(); n != 1 {
@@ -231,7 +231,7 @@ func TestErrorHasNoLocalAddress(t *testing.T) {
 	r := startRelay(t, xds.SotW, Options{Origins: []OriginOptions{{Address: reset, TLS: &connections.TLSFiles{CAFile: ca, ServerName: "origin.test"}}}})
 	at := r.client.origins[0]
 	r.until("the origin to be away", func() bool { return at.status().Away })
-	if got, want := at.status().LastError.Error(), "authentication handshake failed: read tcp "+reset+": read: connection reset by peer"; got != want {
+	if got, want := at.status().LastError, "authentication handshake failed: read tcp "+reset+": read: connection reset by peer"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	c, err := at.transport.(*grpcOrigin).pool.First()

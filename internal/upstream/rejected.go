@@ -5,26 +5,27 @@ import (
 	"slices"
 	"time"
 
+	"xdsrelay/internal/telemetry/redact"
 	"xdsrelay/internal/xds"
 )
 
-// Rejected is a type of an origin whose newest response the relay rejected, for one key or more
-// (P18).
-type Rejected struct {
-	Type xds.TypeURL
-	Keys int // for which the newest response was rejected
-	// Key is the one of these keys that has been rejecting for longest. The fields below are about
-	// that key.
-	Key     string
-	Version string    // of the newest response
-	Err     error     // why it was rejected
-	Since   time.Time // when the first response since the last accepted one was rejected
+// RejectedType is a type whose newest response from an origin the relay rejected, for one key or more
+// (P18). Key is the one that has been rejecting for longest, and the fields below are about it.
+type RejectedType struct {
+	Type    string    `json:"type"` // the short name, or the URL
+	Keys    int       `json:"keys"` // for which the newest response was rejected
+	Key     string    `json:"key"`
+	Version string    `json:"version,omitempty"` // of the newest response
+	Error   string    `json:"error"`             // why it was rejected, redacted
+	Since   time.Time `json:"since"`             // when the first response since the last accepted one was rejected
 }
 
-// rejection is the newest response of a type, which was rejected.
+// maxRejected bounds the rejected types that are shown of an origin.
+const maxRejected = 20
+
 type rejection struct {
 	version string
-	err     error
+	err     string // redacted
 	since   time.Time
 }
 
@@ -33,25 +34,26 @@ type rejection struct {
 type rejections map[*stream]map[xds.TypeURL]rejection
 
 // byType lists rejections by type, the oldest first.
-func (all rejections) byType() (out []Rejected) {
+func (all rejections) byType() (out []RejectedType) {
 	for stream, types := range all {
-		for typ, r := range types {
-			i := slices.IndexFunc(out, func(o Rejected) bool { return o.Type == typ })
+		for url, r := range types {
+			typ := cmp.Or(xds.TypeOf(url).Short, string(url))
+			i := slices.IndexFunc(out, func(o RejectedType) bool { return o.Type == typ })
 			if i < 0 {
 				i = len(out)
-				out = append(out, Rejected{Type: typ, Since: r.since})
+				out = append(out, RejectedType{Type: typ, Since: r.since})
 			}
 			o := &out[i]
 			o.Keys++
 			if o.Key == "" || r.since.Before(o.Since) {
-				o.Key, o.Version, o.Err, o.Since = stream.id, r.version, r.err, r.since
+				o.Key, o.Version, o.Error, o.Since = stream.id, r.version, r.err, r.since
 			}
 		}
 	}
-	slices.SortFunc(out, func(a, b Rejected) int {
+	slices.SortFunc(out, func(a, b RejectedType) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Type, b.Type))
 	})
-	return out
+	return out[:min(len(out), maxRejected)]
 }
 
 // reject records that the newest response of a type was rejected. The rejection holds until a later
@@ -70,7 +72,7 @@ func (s *stream) reject(r *xds.Response, fault error) {
 	if !again {
 		newest.since = time.Now()
 	}
-	newest.version, newest.err = r.Version, fault
+	newest.version, newest.err = r.Version, redact.Text(fault.Error())
 	types[r.TypeURL] = newest
 	s.at.mu.Unlock()
 	if !again {

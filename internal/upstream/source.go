@@ -239,7 +239,6 @@ func (s *Source) use(ctx context.Context, at *Origin, stream *stream, wait time.
 	}
 }
 
-// succeeded resets the failures, because an origin answered.
 func (s *Source) succeeded() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

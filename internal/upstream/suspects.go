@@ -56,7 +56,6 @@ func (s *Source) exclude(these []suspects.Suspect) (start bool) {
 	return start
 }
 
-// wakeTrials makes tryExcluded look again.
 func (s *Source) wakeTrials() {
 	select {
 	case s.retry <- struct{}{}:

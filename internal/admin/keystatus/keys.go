@@ -33,7 +33,7 @@ type Key struct {
 	// Mixed: the members differ in the name of their user agent; nil: they do not (P58).
 	Mixed      *orchestrator.MixedUserAgents `json:"-"`
 	Since      time.Time                     `json:"since"`
-	IdleSince  *time.Time                    `json:"idle_since,omitempty"`
+	IdleSince  time.Time                     `json:"idle_since,omitzero"`
 	Generation uint64                        `json:"generation"`
 	// Role is what this relay is for the key, and Owner the member that owns it; empty: the relay is in
 	// no cluster. Upstream.Origin may be a member.
@@ -144,8 +144,8 @@ type TypeSummary struct {
 	// Generation of the key in which it last changed.
 	Generation uint64 `json:"generation"`
 	// Received is when the newest change came; Age is how long ago, in seconds.
-	Received *time.Time `json:"received,omitempty"`
-	Age      float64    `json:"age_seconds,omitempty"`
+	Received time.Time `json:"received,omitzero"`
+	Age      float64   `json:"age_seconds,omitempty"`
 	// Stale: some of it is the last known good, which the origin has not confirmed since
 	// the relay started.
 	Stale bool `json:"stale,omitempty"`
@@ -166,7 +166,7 @@ type Upstream struct {
 	Error     string `json:"error,omitempty"`
 	Failed    bool   `json:"failed"`
 	// SilentSince is set if the stream is open and has brought no response.
-	SilentSince *time.Time `json:"silent_since,omitempty"`
+	SilentSince time.Time `json:"silent_since,omitzero"`
 	// Arriving is how many bytes of the first response have arrived, if it takes long; see Arrived.
 	Arriving int64 `json:"arriving_bytes,omitempty"`
 }
@@ -246,7 +246,7 @@ func (r *Reader) keyOf(g *orchestrator.Group, waiting map[inspect.KeyType]inspec
 		Key: of.Key.String(), Elements: of.Key.Elements(),
 		Members: of.Subscribers, OtherUserAgents: of.OtherUserAgents, Mixed: of.Mixed,
 		Node: of.Node.ID, UserAgent: of.Node.UserAgent,
-		Since:    of.Since,
+		Since: of.Since, IdleSince: of.IdleSince,
 		Types:    make([]TypeSummary, 0, len(of.Types)),
 		Upstream: upstreamOf(&of.Upstreams[0]),
 	}
@@ -257,9 +257,6 @@ func (r *Reader) keyOf(g *orchestrator.Group, waiting map[inspect.KeyType]inspec
 	if len(of.Upstreams) > 1 {
 		second := upstreamOf(&of.Upstreams[1])
 		k.Second = &second
-	}
-	if !of.IdleSince.IsZero() {
-		k.IdleSince = &of.IdleSince
 	}
 	if of.State != nil {
 		k.Generation = of.State.Number
@@ -293,16 +290,13 @@ func typeOf(of *orchestrator.TypeStatus, state *snapshot.State, now time.Time) T
 	t.OriginVersion = s.OriginVersion()
 	t.Stale = s.Stale
 	if !s.Received.IsZero() {
-		t.Received, t.Age = &s.Received, now.Sub(s.Received).Seconds()
+		t.Received, t.Age = s.Received, now.Sub(s.Received).Seconds()
 	}
 	return t
 }
 
 func upstreamOf(of *upstream.Status) Upstream {
-	u := Upstream{Connected: of.Connected, Origin: of.Origin, Failed: of.Failed, Arriving: of.Arriving}
-	if !of.SilentSince.IsZero() {
-		u.SilentSince = &of.SilentSince
-	}
+	u := Upstream{Connected: of.Connected, Origin: of.Origin, Failed: of.Failed, SilentSince: of.SilentSince, Arriving: of.Arriving}
 	if of.Err != nil {
 		u.Error = redact.Text(of.Err.Error())
 	}

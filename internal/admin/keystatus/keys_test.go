@@ -70,7 +70,7 @@ func TestKeys(t *testing.T) {
 		equal(t, "CDS", strings.TrimSpace(fmt.Sprintln(c.Short, c.Members, c.Wildcard, c.Names, c.Resources, c.Version, c.Origin, c.Generation, c.Age)),
 			"CDS 1 true 0 1 v1 origin 1 3")
 		e := st.Types[1]
-		equal(t, "EDS", strings.TrimSpace(fmt.Sprintln(e.Short, e.Members, e.Wildcard, e.Names, e.Received == nil)), "EDS 1 false 1 true")
+		equal(t, "EDS", strings.TrimSpace(fmt.Sprintln(e.Short, e.Members, e.Wildcard, e.Names, e.Received.IsZero())), "EDS 1 false 1 true")
 		if _, err := json.Marshal(all); err != nil {
 			t.Error(err)
 		}

@@ -78,8 +78,8 @@ func (s Silent) String() string {
 // Silent returns the silent streams of a key with clients.
 func (k *Key) Silent() (out []Silent) {
 	for _, u := range []*Upstream{&k.Upstream, k.Second} {
-		if u != nil && u.SilentSince != nil && k.Members > 0 {
-			out = append(out, Silent{u.Origin, k.Node, *u.SilentSince})
+		if u != nil && !u.SilentSince.IsZero() && k.Members > 0 {
+			out = append(out, Silent{u.Origin, k.Node, u.SilentSince})
 		}
 	}
 	return out

@@ -9,6 +9,7 @@ import (
 
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
 )
 
@@ -35,9 +36,9 @@ type Overview struct {
 	Disconnected int `json:"disconnected"`
 	// Top has the most important keys, ordered by their clients. Rest sums up all others, and is
 	// absent if there are none.
-	Top     []KeyRow `json:"top"`
-	Rest    *KeyRow  `json:"rest,omitempty"`
-	Origins []Origin `json:"origins"`
+	Top     []KeyRow                `json:"top"`
+	Rest    *KeyRow                 `json:"rest,omitempty"`
+	Origins []upstream.OriginStatus `json:"origins"`
 }
 
 // Relay describes the relay itself.
@@ -88,21 +89,7 @@ type KeyRow struct {
 	Nacks     uint64 `json:"nacks"`
 	Error     string `json:"error,omitempty"`
 	// Received is when any of its resources last changed.
-	Received *time.Time `json:"received,omitempty"`
-}
-
-// Origin is a configured origin, without secrets.
-type Origin struct {
-	Name      string     `json:"name"`
-	Address   string     `json:"address"`
-	Away      bool       `json:"away"`
-	AwaySince *time.Time `json:"away_since,omitempty"`
-	// Reached is when the relay reached it last; absent: never.
-	Reached     *time.Time `json:"reached,omitempty"`
-	Connections int        `json:"connections"`
-	Streams     int        `json:"streams"`
-	Silent      int        `json:"silent_streams"`
-	Error       string     `json:"error,omitempty"`
+	Received time.Time `json:"received,omitzero"`
 }
 
 // In has the input of Of.
@@ -112,7 +99,7 @@ type In struct {
 	Totals   Totals
 	Clients  iter.Seq[inspect.ClientStatus]
 	Keys     []keystatus.Key
-	Origins  []Origin
+	Origins  []upstream.OriginStatus
 }
 
 // add counts one client, or one type on a stream, in a state.
@@ -147,7 +134,10 @@ func Of(in *In) *Overview {
 		types:    make(map[string]*TypeRow),
 	}
 	for i := range c.Origins {
-		c.Origins[i].Error, _ = clip(c.Origins[i].Error)
+		o := &c.Origins[i]
+		o.LastError, _ = clip(o.LastError)
+		// These change with each attempt at an origin that is away, or are among the Problems.
+		o.Reconnects, o.LastErrorAt, o.Faults, o.Rejected = 0, time.Time{}, nil, nil
 	}
 	for i := range in.Keys {
 		k := &in.Keys[i]
@@ -174,7 +164,7 @@ func rowOf(k *keystatus.Key) *KeyRow {
 		t := &k.Types[i]
 		row.Resources += t.Resources
 		row.Stale = row.Stale || t.Stale
-		if t.Received != nil && (row.Received == nil || t.Received.After(*row.Received)) {
+		if t.Received.After(row.Received) {
 			row.Received = t.Received
 		}
 		if row.Origin == "" {
@@ -317,7 +307,7 @@ func (r *KeyRow) join(other *KeyRow) {
 	r.Nacks += other.Nacks
 	r.Connected = r.Connected && other.Connected
 	r.Stale = r.Stale || other.Stale
-	if other.Received != nil && (r.Received == nil || other.Received.After(*r.Received)) {
+	if other.Received.After(r.Received) {
 		r.Received = other.Received
 	}
 }

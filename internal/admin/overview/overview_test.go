@@ -14,6 +14,7 @@ import (
 
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
 )
 
@@ -142,11 +143,11 @@ func TestOtherKeysHaveTheOriginOfAll(t *testing.T) {
 
 // crowd is a large fleet.
 func crowd(clients, keys int) *In {
-	in := &In{Relay: Relay{Name: "relay"}, Origins: []Origin{{Name: "one"}}}
+	in := &In{Relay: Relay{Name: "relay"}, Origins: []upstream.OriginStatus{{Name: "one"}}}
 	now := time.Now()
 	for i := range keys {
 		k := key(fmt.Sprintf("edge/zone-%03d", i), "one", true)
-		k.Types = []keystatus.TypeSummary{{Type: string(xds.ClusterType), Received: &now}}
+		k.Types = []keystatus.TypeSummary{{Type: string(xds.ClusterType), Received: now}}
 		in.Keys = append(in.Keys, k)
 	}
 	var all []inspect.ClientStatus

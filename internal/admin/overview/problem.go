@@ -21,6 +21,6 @@ type Problem struct {
 	Next   string `json:"next"`
 	// Since is when it began; Last is when it occurred last. Each is absent if it is not known or
 	// means nothing here.
-	Since *time.Time `json:"since,omitempty"`
-	Last  *time.Time `json:"last,omitempty"`
+	Since time.Time `json:"since,omitzero"`
+	Last  time.Time `json:"last,omitzero"`
 }

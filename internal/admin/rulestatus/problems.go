@@ -25,7 +25,7 @@ func KeyProblems(keys []keystatus.Key, shared []aggregator.SharedKey, say func(o
 		}
 	}
 	if n > 0 {
-		say(overview.Problem{Severity: overview.Warning, Since: &mixed.Mixed.Since,
+		say(overview.Problem{Severity: overview.Warning, Since: mixed.Mixed.Since,
 			Text:   fmt.Sprintf("%s nodes of different kinds, for example key %s: %s and %s", haveKeys(n), mixed.Key, mixed.Mixed.Names[0], mixed.Mixed.Names[1]),
 			Key:    mixed.Key,
 			Impact: "Clients of one kind may get the resources of the other kind, or none. The origin may see the node of a client that has left.",
@@ -42,7 +42,7 @@ func KeyProblems(keys []keystatus.Key, shared []aggregator.SharedKey, say func(o
 		}
 	}
 	if n > 0 {
-		say(overview.Problem{Severity: overview.Warning, Since: &first.Since,
+		say(overview.Problem{Severity: overview.Warning, Since: first.Since,
 			Text:   fmt.Sprintf("%s nodes of different rules, for example key %s: %s and %s", haveKeys(n), first.Key, first.Rules[0], first.Rules[1]),
 			Key:    first.Key.String(),
 			Impact: "Nodes that the rules tell apart share a stream, and get the resources of one of them.",

@@ -1,5 +1,5 @@
-// Package sources is what operators read about the sources of a relay's keys: its origins, and the
-// members of its cluster.
+// Package sources is what operators read about the members of a cluster, and the problems of origins and
+// of the keys at them.
 //
 // The JSON fields of the types are the admin API's: see the documentation of the package admin.
 //

@@ -7,16 +7,17 @@ import (
 
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/admin/overview"
+	"xdsrelay/internal/upstream"
 )
 
 // OriginProblems reports what goes wrong at an origin that is not away.
-func OriginProblems(o *Origin, say func(overview.Problem)) {
+func OriginProblems(o *upstream.OriginStatus, say func(overview.Problem)) {
 	for _, r := range o.Rejected {
 		more := ""
 		if r.Keys > 1 {
-			more = " and " + counted(r.Keys-1, "other")
+			more = " and " + Counted(r.Keys-1, "other")
 		}
-		say(overview.Problem{Text: fmt.Sprintf("the relay rejects %s responses of origin %s for key %s%s: %s", r.Type, o.Name, r.Key, more, r.Error), Key: r.Key, Since: &r.Since,
+		say(overview.Problem{Text: fmt.Sprintf("the relay rejects %s responses of origin %s for key %s%s: %s", r.Type, o.Name, r.Key, more, r.Error), Key: r.Key, Since: r.Since,
 			Impact: "Clients keep the previous version.", Next: "Correct the resource at the origin."})
 	}
 	if len(o.Faults) > 0 {
@@ -73,18 +74,19 @@ type problemOfKeys struct {
 
 func (p *problemOfKeys) add(k *keystatus.Key, what fmt.Stringer, since time.Time) {
 	if p.n++; p.n <= maxKeysShown {
-		p.say(overview.Problem{Text: fmt.Sprintf("key %s: %s", k.Key, what), Key: k.Key, Since: &since, Impact: p.impact, Next: p.next})
+		p.say(overview.Problem{Text: fmt.Sprintf("key %s: %s", k.Key, what), Key: k.Key, Since: since, Impact: p.impact, Next: p.next})
 	}
 }
 
 // rest reports how many more there are.
 func (p *problemOfKeys) rest() {
 	if more := p.n - maxKeysShown; more > 0 {
-		p.say(overview.Problem{Text: fmt.Sprintf("%s of this kind, which relay keys shows", counted(more, "further problem")), Impact: p.impact, Next: p.next})
+		p.say(overview.Problem{Text: fmt.Sprintf("%s of this kind, which relay keys shows", Counted(more, "further problem")), Impact: p.impact, Next: p.next})
 	}
 }
 
-func counted(n int, noun string) string {
+// Counted writes a number and a noun.
+func Counted(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}

@@ -112,7 +112,7 @@ function originTable(o) {
   return [h('h2', {}, 'Origins'), table('In order of preference', [
     { name: 'Origin', head: true }, { name: 'State' }, { name: 'Streams', class: 'n' }, { name: 'Address' }],
   o.origins.map((x) => [h('span', { class: 'long' }, x.name),
-    x.away ? h('span', { class: 'state nacked', title: x.error }, h('i', { 'aria-hidden': 'true' }, '✕'), x.reached ? ['went away ', ago(x.away_since)] : 'never reached')
+    x.away ? h('span', { class: 'state nacked', title: x.last_error }, h('i', { 'aria-hidden': 'true' }, '✕'), x.reached ? ['went away ', ago(x.away_since)] : 'never reached')
       : x.silent_streams ? h('span', { class: 'state stale' }, h('i', { 'aria-hidden': 'true' }, '◐'), `silent on ${count(x.silent_streams, 'stream')}`)
         : x.connections || x.streams ? h('span', { class: 'state synced' }, h('i', { 'aria-hidden': 'true' }, '●'), 'connected')
           : h('span', { class: 'state' }, x.reached ? 'not connected' : 'connecting'),
