@@ -81,7 +81,7 @@ func tooLong(err error, done, of int) error {
 }
 
 // clients returns the selected streams, grouped by node and connection.
-func (which *selection) clients(ctx context.Context, all []inspect.ClientConfig) (out [][]inspect.ClientConfig, err error) {
+func (which selection) clients(ctx context.Context, all []inspect.ClientConfig) (out [][]inspect.ClientConfig, err error) {
 	type client struct {
 		node *xds.Node
 		conn any
