@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -60,16 +59,6 @@ type change struct {
 type moves struct {
 	compared
 	page
-}
-
-// Lines is page.Lines with all fields.
-func (m moves) Lines() ([]byte, bool) {
-	items, large := m.page.Lines()
-	first, err := json.Marshal(m.compared)
-	if !large || err != nil {
-		return nil, false
-	}
-	return append(append(bytes.TrimSuffix(first, []byte("}")), ",\n"...), bytes.TrimPrefix(items, []byte("{"))...), true
 }
 
 // compared is what a page of moves covers.

@@ -31,39 +31,6 @@ type page struct {
 	Total *int `json:"total,omitempty"`
 }
 
-// Lines returns a large page with one item a line, without decoding it; false if the page is small
-// enough to be indented.
-func (p page) Lines() ([]byte, bool) {
-	size, indented := 0, 0
-	for _, i := range p.Items {
-		size += len(i) + 1
-		indented += jsonyaml.IndentedSize(i, 2)
-	}
-	if indented <= jsonyaml.MaxIndented {
-		return nil, false
-	}
-	next, err := json.Marshal(p.Next)
-	if err != nil {
-		return nil, false
-	}
-	b := make([]byte, 0, size+len(next)+64)
-	b = append(b, "{\"items\": [\n"...)
-	for i, item := range p.Items {
-		if i > 0 {
-			b = append(b, ",\n"...)
-		}
-		b = append(b, bytes.TrimSuffix(item, []byte{'\n'})...)
-	}
-	b = append(b, "\n]"...)
-	if p.Total != nil {
-		b = fmt.Appendf(b, ",\n\"total\": %d", *p.Total)
-	}
-	if p.Next != "" {
-		b = append(append(b, ",\n\"next_page_token\": "...), next...)
-	}
-	return append(b, "}\n"...), true
-}
-
 // paging are the query parameters of lists.
 var paging = []string{"limit", "page_token"}
 

@@ -100,19 +100,8 @@ func escape(b []byte) []byte {
 	return out
 }
 
-// liner is a value with a form of its own for large content, so that it need not be decoded.
-type liner interface {
-	// Lines returns false if the content is small enough to be indented.
-	Lines() ([]byte, bool)
-}
-
 // Indented is JSON with indentation, unless that would be large.
 func Indented(v any) ([]byte, error) {
-	if l, ok := v.(liner); ok {
-		if b, large := l.Lines(); large {
-			return escape(b), nil
-		}
-	}
 	b, err := JSON(v)
 	if err != nil || IndentedSize(b, 0) > MaxIndented {
 		return b, err
