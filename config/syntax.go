@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"regexp"
-	"slices"
 	"sort"
 	"strconv"
 
@@ -31,21 +30,8 @@ func Syntax(src []byte, err error) (line int, reason string) {
 	if len(src) > maxSought {
 		return max(line, 1), m[2]
 	}
-	line, reason = lineOf(src, err), m[2]
-	if at, quote := unclosed(src, line); at > 0 && repairs(src, at, quote, line) {
-		return at, "a quote is not closed (" + reason + ")"
-	}
-	return line, plainly(reason, src, line)
-}
-
-// repairs reports whether adding a quote at the end of line at removes or moves the fault.
-func repairs(src []byte, at int, quote byte, fault int) bool {
-	rows := bytes.SplitAfterN(src, []byte("\n"), at+1)
-	row := bytes.TrimRight(rows[at-1], "\r\n")
-	rows[at-1] = slices.Concat(row, []byte{quote}, rows[at-1][len(row):])
-	closed := bytes.Join(rows, nil)
-	err := documents(closed)
-	return err == nil || lineOf(closed, err) != fault
+	line = lineOf(src, err)
+	return line, plainly(m[2], src, line)
 }
 
 // lineOf returns the first line at which the text, cut there, has the same error.
@@ -65,44 +51,6 @@ func lineOf(src []byte, err error) int {
 	})
 }
 
-// unclosed returns the line of a quote that was opened before the fault and closed, if at all, by
-// the opening quote of another value. 0: there is none. It does not parse YAML, so it may be wrong;
-// Syntax checks it with repairs.
-func unclosed(src []byte, fault int) (at int, quote byte) {
-	line, begins, begun := 1, true, 0 // begins: a value may begin here
-	for i := 0; i < len(src) && line <= fault; i++ {
-		c := src[i]
-		if c == '\n' {
-			line++
-		}
-		switch {
-		case i+1 < len(src) && (quote == '"' && c == '\\' && src[i+1] != '\n' || quote == '\'' && c == quote && src[i+1] == quote):
-			i++
-		case quote != 0 && c == quote:
-			quote, begins = 0, false
-			rest, _, _ := bytes.Cut(src[i+1:], []byte("\n"))
-			rest = bytes.TrimLeft(rest, " \t\r")
-			if begun < line && len(rest) > 0 && !bytes.ContainsRune([]byte(":,]}#"), rune(rest[0])) {
-				return begun, c
-			}
-		case quote != 0:
-		case c == '#' && (i == 0 || src[i-1] == ' ' || src[i-1] == '\t' || src[i-1] == '\n'):
-			for i+1 < len(src) && src[i+1] != '\n' {
-				i++
-			}
-		case begins && (c == '"' || c == '\''):
-			quote, begun = c, line
-		case c == ' ', c == '\t', c == '\r':
-		default:
-			begins = c == '\n' || c == ':' || c == ',' || c == '[' || c == '{' || c == '-' && i+1 < len(src) && src[i+1] == ' '
-		}
-	}
-	if quote != 0 && begun < fault {
-		return begun, quote
-	}
-	return 0, 0
-}
-
 const flowList = "a [ is not closed, a comma is missing, or an expression with one of , : ? [ ] { } needs quotes around it"
 
 // meant has the most common causes of the decoder's errors.
@@ -111,6 +59,7 @@ var meant = map[string]string{
 	"did not find expected ',' or '}'":               "a { is not closed, or a comma is missing",
 	"mapping values are not allowed in this context": "a colon too many: put a value with a colon in quotes, and close each quote above it",
 	"did not find expected node content":             "a value is missing, or a [ or { is not closed",
+	"did not find expected key":                      "wrong indentation, or a quote above is not closed",
 	"found unexpected end of stream":                 "a quote is not closed",
 }
 

@@ -25,10 +25,6 @@ func TestLineOfASyntaxFault(t *testing.T) {
 		"two colons at the top":              "name: a: b  # <--\nlog: {}\n",
 		"an escape":                          "name: a\nlog:\n  level: \"a\\qb\"  # <--\nadmin: {}\n",
 		"a quote":                            "name: a\nlog:\n  level: info\n  format: \"text  # <--\nadmin:\n  address: x\n",
-		"a quote that the next one closes":   "name: \"r1  # <--\nupstream: {origins: [{address: \"file:o\"}]}\nadmin: {}\n",
-		"one of the other kind, in between":  "log:\n  level: 'info  # <--\n  format: \"text\"\nname: 'it''s r1'\nadmin: {}\n",
-		"one in a list":                      "upstream:\n  origins:\n    - address: \"a:1  # <--\n    - address: \"b:1\"\nadmin: {}\n",
-		"one far above":                      "a: 'x'\nname: \"r1  # <--\n# it's a comment\nlog:\n\n\n\n  level: \"info\"\n",
 		"a text of several lines, and below": "name: \"r1\n  is long\"\nb: 'it''s\n  too' # don't\nlog:\n  level: @info  # <--\nadmin: {}\n",
 		"a quote in a text, and below":       "a: |\n  'it is\n  x\nlog:\n  level: @info  # <--\n",
 		"one in a text of several lines":     "a: f(x, \"b\n  c\") + d\nlog:\n  level: @info  # <--\n",
@@ -56,7 +52,7 @@ func TestLineOfASyntaxFault(t *testing.T) {
 		"a: b: c\n":                  "a colon too many: put a value with a colon in quotes, and close each quote above it (mapping values are not allowed in this context)",
 		"a: \"b\nc: d\n":             "a quote is not closed (found unexpected end of stream)",
 		"a: [\n":                     "f:1: a value is missing, or a [ or { is not closed (did not find expected node content)",
-		"a: \"b\nc: \"d\"\n":         "f:1: a quote is not closed (did not find expected key)",
+		"a: \"b\nc: \"d\"\n":         "f:2: wrong indentation, or a quote above is not closed (did not find expected key)",
 		"a: @b\n":                    "f:1: found character that cannot start any token",
 	} {
 		if _, err := Parse("f", []byte(text), nil); err == nil || !strings.Contains(err.Error(), want) {
