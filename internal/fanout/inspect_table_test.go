@@ -83,6 +83,7 @@ var statesOfTypes = []struct {
 	`},
 	{"P66: a client brought one name", "delta", "x y", `
 		resume x | NOT SENT, nothing; x:requested/NOT SENT y:requested/NOT SENT; sent 0; unacknowledged: NOT SENT unsent false awaits [x y]
+		publish other | NOT SENT, 0 behind; x:requested/NOT SENT y:requested/NOT SENT; sent 0; unacknowledged: NOT SENT unsent false awaits [x y]
 		publish y
 		take
 		look | NOT SENT, 0 behind; x:requested/NOT SENT y:acked/SYNCED; sent 1 newest; unacknowledged: NOT SENT unsent false awaits [x]

@@ -20,70 +20,6 @@ import (
 
 var statusNames = map[inspect.NameStatus]string{inspect.StatusRequested: "requested", inspect.StatusDoesNotExist: "absent", inspect.StatusAcked: "acked", inspect.StatusNacked: "nacked", inspect.StatusReceivedError: "error", inspect.StatusUnknown: "unknown"}
 
-// Client configs over real streams: the client, its types, and what it said.
-func TestInspect(t *testing.T) {
-	r := newServerFixture(t, nil)
-	g := r.groups.Group("edge")
-	g.Publish(update(t, xds.ClusterType, "a"), update(t, xds.EndpointType, "e"))
-	cc := r.dial()
-	c := r.delta(cc)
-	c.ask(xds.ClusterType)
-	m := xdstest.Must(c.Recv())(t)
-	c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: m.TypeUrl, ResponseNonce: m.Nonce, ErrorDetail: &rpcstatus.Status{Code: 3, Message: "no such thing"}})
-	c.ask(xds.EndpointType, "e", "f")
-	c.recv()
-	want := "Cluster a 3 NACKED no such thing; ClusterLoadAssignment e 2 SYNCED ; ClusterLoadAssignment f 0 NOT SENT ; "
-	var got string
-	for range 500 {
-		got = ""
-		for _, i := range r.srv.ClientConfigs() {
-			if i.Node.ID == "" || i.Conn == nil || i.Variant != "delta" || i.Peer == "" {
-				t.Fatalf("%+v", i)
-			}
-			for _, typ := range i.Types() {
-				for n := range typ.Resources {
-					said := ""
-					if n.Nack != nil {
-						said = n.Nack.Message
-					}
-					got += fmt.Sprintln(typ.URL[strings.LastIndex(string(typ.URL), ".")+1:], n.Name, n.NameStatus, n.State, said)
-				}
-			}
-		}
-		got = strings.ReplaceAll(got, "\n", "; ")
-		if got == want {
-			return
-		}
-		<-time.After(10 * time.Millisecond)
-	}
-	t.Errorf("%s, want\n%s", got, want)
-}
-
-// A poller is listed by what it asks for, and by the version with which it polled last.
-func TestInspectPolls(t *testing.T) {
-	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
-	r.groups.Group("edge").Publish(update(t, xds.EndpointType, "a", "-b"))
-	c := r.HTTP(resttest.Protocols[0])
-	stands := func() (out string) {
-		for _, i := range r.srv.ClientConfigs() {
-			for _, typ := range i.Types() {
-				for n := range typ.Resources {
-					out += fmt.Sprintf("%s %s:%s/%s ", i.Variant, n.Name, statusNames[n.NameStatus], n.State)
-				}
-			}
-		}
-		return out
-	}
-	version := r.Response(r.Ask(c, xds.EndpointType, "", "a", "b")).VersionInfo
-	if got, want := stands(), "rest a:requested/STALE rest b:absent/SYNCED "; got != want {
-		t.Errorf("given: %s, want %s", got, want)
-	}
-	r.Ask(c, xds.EndpointType, version, "a", "b") // held until there is nothing new
-	if got, want := stands(), "rest a:acked/SYNCED rest b:absent/SYNCED "; got != want {
-		t.Errorf("taken: %s, want %s", got, want)
-	}
-}
-
 // Clients are counted by the state of each type.
 func TestClientsAreCountedByState(t *testing.T) {
 	r := newServerFixture(t, nil)
@@ -330,34 +266,6 @@ func TestP57_SinceWhenAPollerWaits(t *testing.T) {
 	r.waiting(1)
 	if at := r.stands(); at.State != inspect.StateNotSent || at.WaitingSince.IsZero() || !at.WaitingSince.Equal(at.Since) {
 		t.Errorf("%+v", at)
-	}
-}
-
-// P27: a client that brings names of which the relay knows nothing was sent nothing, and is not in
-// step.
-func TestP27_UnknownNamesAreNotSynced(t *testing.T) {
-	for _, brings := range []bool{false, true} {
-		r := newServerFixture(t, nil)
-		g := r.groups.Group("edge")
-		g.Publish(update(t, xds.RouteType, "other"))
-		c := r.delta(nil)
-		req := &discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(xds.RouteType), ResourceNamesSubscribe: []string{"x", "y"}}
-		if brings {
-			req.InitialResourceVersions = map[string]string{"x": "1234"}
-		}
-		c.must(req)
-		r.eventually(func() bool { // it was looked at
-			for _, st := range r.srv.all() {
-				st.mu.Lock()
-				defer st.mu.Unlock()
-				return len(st.types) == 1 && st.types[0].SentSnapshot() != nil
-			}
-			return false
-		})
-		const want = "NOT SENT, 0 behind; x:requested/NOT SENT y:requested/NOT SENT; sent 0; unacknowledged: NOT SENT unsent false awaits [x y]"
-		if got := r.shown(); got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
 	}
 }
 

@@ -219,8 +219,9 @@ func TestOtherProtocolsAreNamed(t *testing.T) {
 			tc.client(c)
 			r.counted(tc.reason, 1)
 			r.recently(tc.reason, c.LocalAddr().String(), tc.text)
+			msg := map[telemetry.Reason]string{telemetry.Protocol: "client uses another protocol", telemetry.Handshake: "client TLS handshake failed"}[tc.reason]
 			r.eventually(func() bool { // the line is written after the counts
-				return log.Count(" peer="+c.LocalAddr().String()+" listener=downstream reason="+string(tc.reason)) == 1 && log.Count(tc.text) == 1
+				return log.Count(`level=WARN msg="`+msg+`" peer=`+c.LocalAddr().String()+" listener=downstream reason="+string(tc.reason)) == 1 && log.Count(tc.text) == 1
 			})
 		})
 	}

@@ -1,7 +1,6 @@
 package fanout
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -246,35 +245,6 @@ func TestP72_NotJSON(t *testing.T) {
 			stream.ask(xds.ClusterType)
 			stream.want("a b ")
 		})
-	}
-}
-
-// What was read of incomplete bodies counts against rest_bytes. Of two, the larger one ends, and
-// the other is read to its end.
-func TestP72_HalfBodies(t *testing.T) {
-	r := newREST(t, func(o *Options) { o.RESTBytes = 100_000 })
-	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
-	ask := string(resttest.Body(t, resttest.Request(node("slow"), xds.ClusterType, "")))
-	begin := func(spaces int) (c net.Conn, rest string) {
-		c = r.Dial()
-		body := strings.Repeat(" ", spaces) + ask
-		head := fmt.Sprintf("POST /v3/discovery:clusters HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", len(body))
-		xdstest.Must(io.WriteString(c, head+body[:spaces]))(t)
-		return c, body[spaces:]
-	}
-	answer := func(c net.Conn) *http.Response {
-		resp := xdstest.Must(http.ReadResponse(bufio.NewReader(c), nil))(t)
-		return resp
-	}
-	small, rest := begin(10_000)
-	large, _ := begin(80_000)
-	if got := answer(large); got.StatusCode != http.StatusServiceUnavailable || !got.Close || got.Header.Get("Retry-After") == "" {
-		t.Errorf("%v", got)
-	}
-	r.counted(telemetry.LimitRESTBytes, 1)
-	xdstest.Must(io.WriteString(small, rest))(t)
-	if got := answer(small); got.StatusCode != http.StatusOK {
-		t.Errorf("%v", got)
 	}
 }
 

@@ -180,25 +180,6 @@ func TestBadRequests(t *testing.T) {
 	r.wantEnd(c, codes.InvalidArgument, telemetry.RequestInvalid)
 }
 
-// A client that stalls gets the newest when it reads again, and not all that
-// came meanwhile; without ACKs, ack_timeout lets the next go.
-func TestP19_AckTimeoutOnStream(t *testing.T) {
-	r := newServerFixture(t, func(o *Options) { o.AckTimeout = 30 * time.Millisecond })
-	g := r.groups.Group("edge")
-	g.Publish(update(t, xds.ClusterType, "a"))
-	c := r.delta(nil)
-	c.ask(xds.ClusterType)
-	if first, err := c.Recv(); err != nil || said(first) != "a " {
-		t.Fatalf("%v, %v", first, err)
-	}
-	g.Publish(update(t, xds.ClusterType, "b"))
-	g.Publish(update(t, xds.ClusterType, "c"))
-	second := xdstest.Must(c.Recv())(t)
-	if got := said(second); got != "b c " {
-		t.Fatalf("after ack_timeout: %q", got)
-	}
-}
-
 // A request that comes between a plan and its sending is not passed over: the
 // names that it adds are answered, those that it drops are not sent for it.
 func TestRequestsBetweenPlanAndSend(t *testing.T) {

@@ -2,20 +2,17 @@ package fanout
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"golang.org/x/sys/unix"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -34,22 +31,6 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
 )
-
-// A connection older than max_connection_age is closed, and its client comes back.
-func TestOldConnectionsAreClosed(t *testing.T) {
-	r := newServerFixture(t, func(o *Options) { o.MaxConnectionAge = 50 * time.Millisecond })
-	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
-	conn := r.dial()
-	c := r.delta(conn)
-	c.ask(xds.ClusterType, "*")
-	c.want("a ")
-	if s := c.ends(); s.Code() != codes.Unavailable { // after ageGrace
-		t.Fatalf("ended with %v", s)
-	}
-	c = r.delta(conn)
-	c.ask(xds.ClusterType, "*")
-	c.want("a ")
-}
 
 // Above the limit, of all listeners together, a connection waits until another is closed. The log
 // and the status name it.
@@ -245,31 +226,6 @@ func TestLimitsCountIdentities(t *testing.T) {
 	}
 }
 
-// A client that cannot prove its identity gets no connection, and is counted.
-func TestHandshakesThatFail(t *testing.T) {
-	c := newCerts(t)
-	r := newServerFixture(t, nil)
-	addr := r.listen(&listener.Policy{Key: "downstream", TLS: c.server(true)})
-	none := c.client()
-	none.Certificates = nil
-	for i, conf := range []*tls.Config{nil, none, c.client(tlstest.Expired()), {RootCAs: c.ca.Pool(), Certificates: newCerts(t).client().Certificates}} {
-		p, err := r.dialTo(addr, conf).NewStream(xdstest.Context(t), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/"+aggregated+"/DeltaAggregatedResources")
-		if err == nil {
-			t.Errorf("%d: a stream: %v", i, p)
-		}
-	}
-	r.eventually(func() bool { return r.count(telemetry.Handshake) >= 4 })
-	// A client that does not speak HTTP/2.
-	raw, err := tls.Dial("tcp", addr, c.client())
-	if err == nil {
-		_, err = raw.Read(make([]byte, 1))
-		_ = raw.Close()
-	}
-	if err == nil {
-		t.Error("a connection without ALPN")
-	}
-}
-
 // A client that takes nothing is cut under TLS as well: what is closed is what
 // lies below it.
 func TestSendTimeoutUnderTLS(t *testing.T) {
@@ -291,30 +247,6 @@ func TestSendTimeoutUnderTLS(t *testing.T) {
 	r.eventually(func() bool { return conn.GetState() != connectivity.Ready })
 }
 
-// Connections to two listeners may come from one address and port; they are two.
-func TestOneAddressAtTwoListeners(t *testing.T) {
-	r := newServerFixture(t, func(o *Options) { o.Limits.StreamsPerConnection = 1 })
-	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
-	free := xdstest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	xdstest.NoError(t, free.Close())
-	from := &net.Dialer{LocalAddr: free.Addr(), Control: func(_, _ string, rc syscall.RawConn) error {
-		return rc.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })
-	}}
-	for _, addr := range []string{r.addr, r.listen(&listener.Policy{Key: "downstream.listeners[1]"})} {
-		conn := r.dialTo(addr, nil, grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) { return from.DialContext(ctx, "tcp", to) }))
-		p := r.ads(conn, xds.Delta)
-		p.ask(node("n"), xds.ClusterType)
-		p.gets(xds.ClusterType)
-	}
-	peers := map[string]bool{}
-	for _, c := range r.srv.Clients() {
-		peers[c.Peer] = true
-	}
-	if len(peers) != 1 {
-		t.Fatalf("the clients come from %v: not what was to be tried", peers)
-	}
-}
-
 // A connection that sends nothing is a probe of the port. It is not counted as a refusal, even if
 // it is reset, as load balancers do.
 func TestPortProbeIsNoFailedHandshake(t *testing.T) {
@@ -334,22 +266,4 @@ func TestPortProbeIsNoFailedHandshake(t *testing.T) {
 	if got := r.srv.RecentRefusals(); len(got) != 1 || got[0].Count != 1 {
 		t.Errorf("%+v", got)
 	}
-}
-
-// A failed TLS handshake is logged.
-func TestFailedHandshakesAreLogged(t *testing.T) {
-	c := newCerts(t)
-	var log xdstest.Log
-	r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
-	addr := r.listen(&listener.Policy{Key: "downstream", TLS: c.server(true)})
-	for range 5 {
-		conn := xdstest.Must(net.Dial("tcp", addr))(t)
-		_, _ = conn.Write([]byte("no TLS"))
-		_, _ = conn.Read(make([]byte, 1)) // so it was read
-		_ = conn.Close()
-	}
-	r.counted(telemetry.Handshake, 5)
-	r.eventually(func() bool {
-		return log.Count(`level=WARN msg="client TLS handshake failed" peer=127.0.0.1:`) == 5
-	})
 }

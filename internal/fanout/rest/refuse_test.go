@@ -335,19 +335,19 @@ func TestP72_WaitingBodiesAreBounded(t *testing.T) {
 			<-largePolls
 		}
 	}()
-	poll := func(pieces int) chan int {
-		status := make(chan int, 1)
+	poll := func(pieces int) chan *http.Response {
+		answer := make(chan *http.Response, 1)
 		c, body := r.Dial(), strings.Repeat(" ", pieces*maxPiece)
 		go func() {
-			defer close(status)
+			defer close(answer)
 			if _, err := fmt.Fprintf(c, "POST /v3/discovery:clusters HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
 				return
 			}
 			if got, err := http.ReadResponse(bufio.NewReader(c), nil); err == nil {
-				status <- got.StatusCode
+				answer <- got
 			}
 		}()
-		return status
+		return answer
 	}
 	large := poll(5)
 	r.eventually(func() bool {
@@ -356,9 +356,10 @@ func TestP72_WaitingBodiesAreBounded(t *testing.T) {
 		return r.srv.bodies.sum >= 5*maxPiece
 	})
 	poll(4)
-	if got := <-large; got != http.StatusServiceUnavailable {
-		t.Errorf("%d", got)
+	if got := <-large; got == nil || got.StatusCode != http.StatusServiceUnavailable || !got.Close || got.Header.Get("Retry-After") == "" {
+		t.Errorf("%v", got)
 	}
+	r.counted(telemetry.LimitRESTBytes, 1)
 }
 
 // Large bodies that are decoded one after the other take the same memory.

@@ -122,23 +122,6 @@ func TestP24_NACKEndsWithItsNames(t *testing.T) {
 	})
 }
 
-// A response with a pending ACK holds back the next one for ack_timeout only (P19). The ACK of the
-// next one acknowledges both generations.
-func TestP19_LaterACKAcknowledgesBoth(t *testing.T) {
-	eachHas(t, func(w *sessionFixture) {
-		w.named("a=2")
-		w.want("a=2")
-		w.Pass(ackTimeout)
-		w.named("b=2")
-		if w.next() == "" {
-			t.Fatal("an unanswered response holds back the next one for ever")
-		}
-		w.has("two are unanswered", 2, false)
-		w.ack()
-		w.has("the newest is acknowledged", 0, false)
-	})
-}
-
 // A generation may be stored once a client acknowledged it and rejects nothing of it (P66).
 func TestP66_AcceptedSnapshot(t *testing.T) {
 	each(t, xds.ClusterType, func(w *sessionFixture) {

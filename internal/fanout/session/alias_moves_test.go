@@ -87,24 +87,6 @@ func TestP26_AliasTakesTheNameOfARemovedResource(t *testing.T) {
 	})
 }
 
-// What the wildcard removes is gone for a client whose name has no answer yet (P32). That
-// holds also if the answer is another resource, by the name or by an alias.
-func TestP26_WildcardRemovesAnUnansweredName(t *testing.T) {
-	for _, c := range []struct{ wild, answer, want string }{
-		{"a", "v|a", "v"},
-		{"v|a", "a", "a"},
-	} {
-		w := newSessionFixture(t, xds.ClusterType, xds.Delta)
-		w.wild(c.wild)
-		w.sub("*", "a")
-		w.accepts(c.wild[:1])
-		w.wild("-" + c.wild[:1])
-		w.accepts("-" + c.wild[:1])
-		w.named(c.answer)
-		w.want(c.want)
-	}
-}
-
 // A resource that expired does not count as gone because its name leads elsewhere. It is gone
 // once the origin says so (P62).
 func TestP62_ExpiredUnderAnAlias(t *testing.T) {
@@ -124,26 +106,6 @@ func TestP62_ExpiredUnderAnAlias(t *testing.T) {
 	w.accepts("r/v")
 	w.named("-r/a")
 	w.want("-r/a")
-}
-
-// SotW: then a full set is sent without it (P30).
-func TestP30_AliasTakesTheNameOfARemovedResource(t *testing.T) {
-	t.Run("by the wildcard", func(t *testing.T) {
-		w := newSessionFixture(t, xds.ClusterType, xds.SotW)
-		w.sub()
-		w.wild("r/a", "r/v|r/a")
-		w.accepts("r/a r/v")
-		w.wild("-r/a")
-		w.want("r/v")
-	})
-	t.Run("by name", func(t *testing.T) {
-		w := newSessionFixture(t, xds.ClusterType, xds.SotW)
-		w.sub("r/a")
-		w.named("r/a", "r/v|r/a")
-		w.accepts("r/a r/v")
-		w.named("r/v|r/a", "-r/a")
-		w.want("r/v")
-	})
 }
 
 // A client that brings such a resource is sent its removal (P27). So is a client that had it
@@ -171,57 +133,6 @@ func TestP27_ClientVersionUnderAnAlias(t *testing.T) {
 		w.send(request{names: []string{"a"}, initial: map[string]string{"v": "1"}})
 		w.want("a -v")
 	})
-}
-
-// A client that gives up a glob has lost the resources to which it led. When it asks again,
-// they are sent, although nothing else was sent in between (P23).
-func TestP28_GlobIsResubscribed(t *testing.T) {
-	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
-	w.named("xdstp://o/T/c/x")
-	w.sub(collection)
-	w.accepts("xdstp://o/T/c/x")
-	w.unsub(collection)
-	w.Builder.Forget(xds.NewNameSet(), collection)
-	w.sub(collection)
-	w.named("xdstp://o/T/c/y")
-	w.want("xdstp://o/T/c/y")
-	w.named("xdstp://o/T/c/x")
-	w.ack()
-	w.want("xdstp://o/T/c/x")
-}
-
-// A second alias that is asked for and has no answer yet does not delay the removal of what
-// the first one led to (P26).
-func TestP26_SecondAliasIsUnanswered(t *testing.T) {
-	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
-	w.sub("n0", "n2")
-	w.named("v|n2|a0", "-n0")
-	w.want("v -n0")
-	w.named("n0", "-v", "-n2")
-	w.ack()
-	w.sub("a0")
-	w.accepts("n0 -n2 -v")
-	w.named("-a0")
-	w.want("-a0")
-}
-
-// A client has a resource by the wildcard, and asks for its name when the wildcard has lost
-// it. The client is sent the removal, also if the name is another resource's alias by then
-// (P26).
-func TestP26_SubscribedAfterRemoval(t *testing.T) {
-	w := newSessionFixture(t, xds.VHostType, xds.Delta)
-	w.send(request{names: []string{"n0", "*"}})
-	w.wild("n0", "n2")
-	w.named("n0")
-	w.want("n0 n2")
-	w.wild("n0", "-n2")
-	w.sub("n2")
-	w.ack()
-	w.accepts("-n2")
-	w.wild("n0|n2")
-	w.named("n0|n2")
-	w.accepts("n0")
-	w.want("")
 }
 
 // A client has a resource by the wildcard and asks for it by an alias. It ends the wildcard

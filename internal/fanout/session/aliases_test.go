@@ -25,70 +25,6 @@ func TestP26_ByAlias(t *testing.T) {
 	})
 }
 
-// A new listing is answered from what is held, also by an alias (P22, P23).
-func TestP26_NewAliasOfAHeldResource(t *testing.T) {
-	each(t, xds.EndpointType, func(w *sessionFixture) {
-		w.named("n|a|b", "m|c")
-		w.sub("a")
-		w.accepts("n")
-		switch w.s.form.Variant {
-		case xds.Delta:
-			w.sub("a") // again
-			w.accepts("n")
-			w.sub("c")
-		default:
-			w.ack("a", "c")
-		}
-		w.want("m")
-	})
-}
-
-// An origin may give an alias to another resource or take it away. That moves or removes the
-// resource for the clients that asked for the alias, and for no others (P26).
-func TestP26_AliasMoves(t *testing.T) {
-	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
-	w.sub("a", "n")
-	w.named("n|a", "m")
-	w.accepts("n")
-	w.named("n=2", "m|a") // one response
-	w.accepts("m n=2")
-
-	w = newSessionFixture(t, xds.EndpointType, xds.Delta)
-	w.named("n|a|b")
-	w.sub("a")
-	w.accepts("n")
-	w.named("-a") // the alias is removed, not the resource
-	w.accepts("-a -n")
-	w.named("n|a|b")
-	w.want("n")
-
-	w = newSessionFixture(t, xds.EndpointType, xds.Delta)
-	w.named("n|a|b")
-	w.sub("a", "b")
-	w.accepts("n")
-	w.named("-a")
-	w.accepts("-a")  // it is still there for b
-	w.named("n|a|b") // the origin sends it again
-	w.want("")
-}
-
-// Two resources may have the same alias (P26).
-func TestP26_OneAliasOfTwo(t *testing.T) {
-	each(t, xds.ClusterType, func(w *sessionFixture) {
-		w.named("m|a", "n|a")
-		w.sub("a")
-		w.accepts("m n")
-		w.named("-m")
-		if w.s.form.Variant == xds.SotW {
-			w.want("n")
-			return
-		}
-		w.accepts("-m")
-		w.named("-n")
-		w.want("-a -n")
-	})
-}
-
 // What was subscribed by one of its names is unsubscribed by any other name that identifies it.
 // What else that name leads to stays subscribed (P26).
 func TestP26_UnsubscribeByAnyName(t *testing.T) {
@@ -146,31 +82,6 @@ func TestP26_UnsubscribeByAnyName(t *testing.T) {
 		w.unsub("n")
 		w.named("n|a")
 		w.want("n")
-	})
-}
-
-// An absent alias is answered under the alias, and the answer is remembered (P25).
-func TestP26_AbsentAlias(t *testing.T) {
-	w := newSessionFixture(t, xds.VHostType, xds.Delta)
-	w.sub("route/a", "route/b")
-	w.named("-route/a")
-	w.accepts("-route/a")
-	w.named("route/v|route/a")
-	w.accepts("route/v")
-	// An alias that leads somewhere is not absent, although no resource has its name.
-	w.sub("route/a")
-	w.want("route/v")
-}
-
-// A client that asks again is sent what is held once, whatever the number of names by which it
-// asks (P26).
-func TestP26_OnceByManyNames(t *testing.T) {
-	each(t, xds.EndpointType, func(w *sessionFixture) {
-		w.named("n|a|b")
-		w.sub("a", "b", "n")
-		w.accepts("n")
-		w.named("n|a|b=2")
-		w.want("n=2")
 	})
 }
 

@@ -256,18 +256,6 @@ func TestP12_LateNACKRelistsNothing(t *testing.T) {
 	w.want("b")
 }
 
-// A name that is unsubscribed before the wildcard's first answer is answered with it (P24).
-func TestP24_BeforeTheWildcardIsAnswered(t *testing.T) {
-	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
-	w.named("a")
-	w.sub("*", "a")
-	w.accepts("a")
-	w.unsub("a")
-	w.want("")
-	w.wild("b")
-	w.want("b -a")
-}
-
 // A name that is subscribed again is sent, also if the client already had it and it was not known
 // then (P27, P23).
 func TestP27_SubscribedAgainIsSent(t *testing.T) {

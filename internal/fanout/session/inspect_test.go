@@ -110,15 +110,6 @@ func TestStatusOfAWildcard(t *testing.T) {
 	})
 }
 
-// A client has what it already had, although nothing was sent (P27).
-func TestStatusOfClientVersions(t *testing.T) {
-	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
-	w.wild("a")
-	w.send(request{initial: map[string]string{"a": w.Resource("a").Version.String()}})
-	w.want("(empty)")
-	w.states(0, "a:acked/SYNCED")
-}
-
 // An error stands in place of the resource. NOT_FOUND is an absence (P39).
 func TestStatusOfErrors(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {

@@ -72,33 +72,6 @@ func TestP15_LateNACKOfAResubscribedName(t *testing.T) {
 	w.want("a=2 b")
 }
 
-// A client moves forward and back between two lines of snapshots. It is sent the difference in
-// either direction.
-func TestTwoTracks(t *testing.T) {
-	each(t, xds.ClusterType, func(w *sessionFixture) {
-		w.wild("a", "b")
-		stable := w.Cur
-		w.sub()
-		w.accepts("a b")
-		w.wild("a=2", "c", "-b")
-		candidate := w.Cur
-		if got := w.next(); got != "a=2 c -b" && got != "a=2 c" {
-			t.Fatalf("forward sends %q", got)
-		}
-		w.ack()
-		w.Cur = stable
-		if got := w.next(); got != "a b -c" && got != "a b" {
-			t.Fatalf("back sends %q", got)
-		}
-		w.ack()
-		w.want("")
-		w.Cur = candidate
-		if got := w.next(); got != "a=2 c -b" && got != "a=2 c" {
-			t.Fatalf("forward again sends %q", got)
-		}
-	})
-}
-
 // A SotW list with names appended adds them to what the list before requested, the wildcard included
 // (P20). Any other list replaces it.
 func TestP20_AppendedNames(t *testing.T) {

@@ -214,29 +214,6 @@ func TestP62_BesideAChange(t *testing.T) {
 	})
 }
 
-// If the TTL that a client counts is over by the time of the heartbeat, it is sent the whole
-// resource (P62).
-func TestP62_TooLateForAHeartbeat(t *testing.T) {
-	each(t, xds.EndpointType, func(w *sessionFixture) {
-		w.timely()
-		w.Living(false, ttl, "a")
-		w.named("b")
-		w.sub("a", "b")
-		w.accepts("a b")
-		w.Pass(ttl - time.Second)
-		w.named("b=2")
-		w.want("b=2")
-		w.Heartbeat(false, "a") // an ACK is pending, so it waits
-		w.want("")
-		w.Pass(time.Second)
-		w.ack()
-		w.want("a")
-		if _, got := w.wire(); !got[0].body || got[0].ttl != 29*time.Second {
-			t.Errorf("%+v", got)
-		}
-	})
-}
-
 // An expired name has no answer for a client that asks for it. A client that gives it up
 // beside the wildcard is answered (P24).
 func TestP24_UnsubscribedAfterItExpired(t *testing.T) {

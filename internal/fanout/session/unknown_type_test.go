@@ -24,16 +24,6 @@ func TestP3_EmptyName(t *testing.T) {
 	})
 }
 
-// A delta client that already has the resource without a name gets it only if it changed (P27).
-func TestP3_P27_EmptyName(t *testing.T) {
-	w := newSessionFixture(t, thing, xds.Delta)
-	w.wild("=2")
-	w.send(request{initial: map[string]string{"": w.Cur.Resource("").Version.String(), "b": "1"}})
-	w.accepts("-b")
-	w.wild("=33")
-	w.want("=33")
-}
-
 // Resources that are told apart by their place are for SotW clients. A delta client keeps what it
 // has until the origin names its resources again, and is not shown as in step (P3).
 func TestP3_Places(t *testing.T) {

@@ -77,25 +77,6 @@ func TestP61_VersionsOfSeveralOrigins(t *testing.T) {
 	w.want("a=2 b")
 }
 
-// A response has the version of the snapshot that is sent: the origin's newest, or that of the
-// set if the origin gave none (P61).
-func TestP61_SnapshotVersion(t *testing.T) {
-	each(t, xds.ClusterType, func(w *sessionFixture) {
-		w.Apply(snapshot.Update{Origin: "o", Wildcard: true, Changed: []*xds.Resource{w.Resource("a")}})
-		w.sub()
-		w.want("a")
-		if version, _ := w.wire(); version != w.Cur.Version || version == "" {
-			t.Errorf("version %q, want the set's, %q", version, w.Cur.Version)
-		}
-		w.ack()
-		w.Apply(snapshot.Update{Origin: "o", Wildcard: true, Version: "v1", Changed: []*xds.Resource{w.Resource("a=2")}})
-		w.want("a=2")
-		if version, _ := w.wire(); version != "v1" {
-			t.Errorf("version %q, want the origin's, v1", version)
-		}
-	})
-}
-
 // Otherwise versions are made from the content, whatever the origin gives (P61).
 func TestP61_ContentVersions(t *testing.T) {
 	w := newSessionFixture(t, xds.RouteType, xds.Delta)

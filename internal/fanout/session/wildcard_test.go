@@ -44,22 +44,6 @@ func TestP34_NameBeforeTheWildcard(t *testing.T) {
 	s.want("a x")
 }
 
-// Delta: a name that is subscribed while an ACK is pending does not wait for the ACK.
-// It is not answered before there is an answer (P19).
-func TestP19_NameBesideTheWildcardDoesNotWait(t *testing.T) {
-	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
-	w.wild("a")
-	w.sub("*")
-	w.want("a")
-	w.sub("x") // beside it; its ACK is pending
-	w.want("")
-	w.wild("b")
-	w.want("")
-	w.named("-x")
-	w.accepts("-x")
-	w.want("b")
-}
-
 // Delta: a client already has a name beside the wildcard. It is sent the removal once the name's
 // own answer says so (P27). The rest waits for that answer, for 5 s at most (P67).
 func TestP27_NameBesideTheWildcard(t *testing.T) {
