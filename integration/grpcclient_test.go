@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,15 +24,11 @@ import (
 	"google.golang.org/grpc/xds"
 )
 
-// caller calls a service continuously, and counts the backends of the answers.
+// caller calls a service continuously.
 type caller struct {
-	t      testing.TB
-	mu     sync.Mutex
-	calls  int
-	failed []error
-	last   string
-
-	forgiving bool
+	xdstest.Calls
+	t         testing.TB
+	forgiving atomic.Bool // it ignores the calls that ownRace explains
 }
 
 // bootstrapOf is a bootstrap configuration for gRPC's xDS client with a relay as the control plane.
@@ -97,11 +94,7 @@ func call(t testing.TB, relay, name string) *caller {
 	t.Cleanup(func() {
 		cancel()
 		<-done
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if len(c.failed) > 0 {
-			t.Errorf("%d of %d calls failed, the first: %v", len(c.failed), c.calls, c.failed[0])
-		}
+		c.Check(t)
 	})
 	return c
 }
@@ -111,33 +104,15 @@ func (c *caller) once(ctx context.Context, client grpc_health_v1.HealthClient) {
 	defer cancel()
 	var head metadata.MD
 	_, err := client.Check(rpc, &grpc_health_v1.HealthCheckRequest{}, grpc.WaitForReady(true), grpc.Header(&head))
-	if ctx.Err() != nil {
-		return // the test has ended
+	if ctx.Err() != nil || c.forgiving.Load() && ownRace(err) {
+		return // the test has ended, or forgives it
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.calls++
-	if err != nil {
-		if !c.forgiving || !ownRace(err) {
-			c.failed = append(c.failed, err)
-		}
-		return
-	}
-	c.last = fmt.Sprint(head.Get("backend"))
+	c.Count(strings.Join(head.Get("backend"), " "), err)
 }
 
-// reaches waits until a backend answers the calls.
-func (c *caller) reaches(name string) {
-	c.t.Helper()
-	xdstest.Eventually(c.t, "calls to reach "+name, func() error {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.last != fmt.Sprintf("[%s]", name) {
-			return fmt.Errorf("answered by %s; failed: %v", c.last, c.failed)
-		}
-		return nil
-	})
-}
+func (c *caller) reaches(name string) { c.t.Helper(); c.Reach(c.t, name) }
+
+func (c *caller) goesOn() { c.t.Helper(); c.GoOn(c.t) }
 
 // ownRace reports whether an error comes from a race in grpc-go. Its channel takes the config
 // selector of new routes before the balancer has their clusters. The old picker fails a call
@@ -146,26 +121,6 @@ func (c *caller) reaches(name string) {
 func ownRace(err error) bool {
 	s := status.Convert(err)
 	return s.Code() == codes.Unavailable && strings.HasPrefix(s.Message(), "unknown cluster selected for RPC")
-}
-
-// forgive ignores the calls that ownRace explains from now on.
-func (c *caller) forgive() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.forgiving = true
-}
-
-// goesOn waits for more calls.
-func (c *caller) goesOn() {
-	c.t.Helper()
-	c.mu.Lock()
-	before := c.calls
-	c.mu.Unlock()
-	xdstest.Eventually(c.t, "more calls", xdstest.Holds(func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.calls >= before+20
-	}))
 }
 
 // grpc-go's own xDS client finds a service through the relay. It follows a change of endpoints and
@@ -198,7 +153,7 @@ func TestGRPCClient(t *testing.T) {
 
 		// The route changes to another cluster. Only at this change may a call fail, and only by
 		// ownRace.
-		c.forgive()
+		c.forgiving.Store(true)
 		o.Put("grpc", xdstest.Cluster("greeter-2", 1), xdstest.Endpoints("greeter-2", blue), xdstest.Routes("greeter", "greeter-2", 2))
 		c.reaches("blue")
 		if nacks := r.Metric("downstream_nacks_total"); nacks != 0 {

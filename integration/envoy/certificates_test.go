@@ -34,19 +34,11 @@ func startTLSTraffic(e *envoy, listener string, ca *tlstest.Authority) *traffic 
 		}
 		return err
 	})
-	ctx, cancel := context.WithCancel(context.Background())
-	tr := &traffic{t: e.t, cancel: cancel, by: make(map[string]int)}
-	began := time.Now()
-	for range 2 {
-		tr.wait.Go(func() {
-			for ctx.Err() == nil {
-				name, err := requestTLS(ctx, address, ca.Pool())
-				tr.count(ctx, time.Since(began), name, err)
-			}
-		})
-	}
-	e.t.Cleanup(tr.stop)
-	return tr
+	return newTraffic(e.t, 2, func(ctx context.Context, count func(string, error)) {
+		for ctx.Err() == nil {
+			count(requestTLS(ctx, address, ca.Pool()))
+		}
+	})
 }
 
 // requestTLS sends a request over a new TLS connection and returns the second

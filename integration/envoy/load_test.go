@@ -65,13 +65,9 @@ func (tr *traffic) mayFail(s *scene) {
 	if s.relay != nil {
 		return
 	}
-	tr.cancel()
-	tr.wait.Wait()
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	if tr.fails > 0 {
-		s.t.Logf("direct: %d of %d requests failed, the first: %q", tr.fails, tr.sent, tr.failed)
-		tr.fails = 0
+	tr.end()
+	if failed := tr.TakeFailed(); len(failed) > 0 {
+		s.t.Logf("direct: %d requests failed, the first: %v", len(failed), failed[0])
 	}
 }
 

@@ -39,7 +39,9 @@ func TestP67_RestartUnderChangesPerType(t *testing.T) {
 	fails := bound + 1
 	for try := 0; fails > bound && try < tries; try++ {
 		t.Run(fmt.Sprint("try-", try), func(t *testing.T) {
-			fails = restartUnderChanges(t, typesSotW, "delta", true).takeFails()
+			tr := restartUnderChanges(t, typesSotW, "delta", true)
+			tr.end()
+			fails = len(tr.TakeFailed())
 		})
 	}
 	if fails > bound {

@@ -3,7 +3,6 @@ package envoy
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -72,16 +71,10 @@ func (e *envoy) reaches(listener, host, path, backend string) {
 // traffic is a few clients that send requests to a listener all the time, over
 // connections that they keep. No request may fail.
 type traffic struct {
+	xdstest.Calls
 	t      testing.TB
 	cancel context.CancelFunc
 	wait   sync.WaitGroup
-
-	mu     sync.Mutex
-	sent   int
-	failed []string // the first few
-	fails  int
-	last   string         // the backend that answered last
-	by     map[string]int // answers by backend
 }
 
 // startTraffic begins to send requests to a listener of an Envoy that already
@@ -103,97 +96,57 @@ func startTrafficInTurn(listener string, envoys ...*envoy) *traffic {
 		}
 		addresses = append(addresses, address)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	tr := &traffic{t: t, cancel: cancel, by: make(map[string]int)}
-	began := time.Now()
-	for range 4 {
-		tr.wait.Go(func() {
-			transport := &http.Transport{MaxIdleConnsPerHost: 1}
-			defer transport.CloseIdleConnections()
-			client := &http.Client{Timeout: 10 * time.Second, Transport: transport}
-			tick := time.NewTicker(3 * time.Millisecond)
-			defer tick.Stop()
-			for i := 0; ctx.Err() == nil; i++ {
-				backend, err := answered(send(ctx, client, "http://"+addresses[i%len(addresses)]+"/", "", nil))
-				tr.count(ctx, time.Since(began), backend, err)
-				select {
-				case <-tick.C:
-				case <-ctx.Done():
-				}
+	return newTraffic(t, 4, func(ctx context.Context, count func(string, error)) {
+		transport := &http.Transport{MaxIdleConnsPerHost: 1}
+		defer transport.CloseIdleConnections()
+		client := &http.Client{Timeout: 10 * time.Second, Transport: transport}
+		tick := time.NewTicker(3 * time.Millisecond)
+		defer tick.Stop()
+		for i := 0; ctx.Err() == nil; i++ {
+			count(answered(send(ctx, client, "http://"+addresses[i%len(addresses)]+"/", "", nil)))
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
 			}
+		}
+	})
+}
+
+// newTraffic is traffic of clients that call, each until ctx ends.
+func newTraffic(t testing.TB, clients int, call func(ctx context.Context, count func(string, error))) *traffic {
+	ctx, cancel := context.WithCancel(context.Background())
+	tr := &traffic{t: t, cancel: cancel}
+	began := time.Now()
+	for range clients {
+		tr.wait.Go(func() {
+			call(ctx, func(backend string, err error) {
+				if err != nil {
+					err = fmt.Errorf("after %v: %w", time.Since(began).Round(time.Millisecond), err)
+				}
+				if ctx.Err() == nil { // else the test is over
+					tr.Count(backend, err)
+				}
+			})
 		})
 	}
 	t.Cleanup(tr.stop)
 	return tr
 }
 
-func (tr *traffic) count(ctx context.Context, since time.Duration, backend string, err error) {
-	if ctx.Err() != nil {
-		return // the test is over
-	}
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	tr.sent++
-	if err != nil {
-		tr.fails++
-		if len(tr.failed) < 5 {
-			tr.failed = append(tr.failed, fmt.Sprintf("after %v: %v", since.Round(time.Millisecond), err))
-		}
-		return
-	}
-	tr.by[backend]++
-	tr.last = backend
-}
-
 // stop ends the traffic and fails the test if a request failed. It may be
 // called again.
 func (tr *traffic) stop() {
 	tr.t.Helper()
+	tr.end()
+	tr.Check(tr.t)
+}
+
+// end stops the traffic. Requests that failed do not fail the test if they are taken.
+func (tr *traffic) end() {
 	tr.cancel()
 	tr.wait.Wait()
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	if tr.fails > 0 {
-		tr.t.Errorf("%d of %d requests failed, the first: %q", tr.fails, tr.sent, tr.failed)
-		tr.fails = 0 // reported
-	}
 }
 
-// takeFails stops the traffic and returns how many requests failed. They do not fail the test.
-func (tr *traffic) takeFails() (fails int) {
-	tr.cancel()
-	tr.wait.Wait()
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	fails, tr.fails = tr.fails, 0
-	return fails
-}
+func (tr *traffic) goesOn() { tr.t.Helper(); tr.GoOn(tr.t) }
 
-// goesOn waits for 50 more answers.
-func (tr *traffic) goesOn() {
-	tr.t.Helper()
-	tr.mu.Lock()
-	before := tr.sent - tr.fails
-	tr.mu.Unlock()
-	xdstest.Eventually(tr.t, "more answers", func() error {
-		tr.mu.Lock()
-		defer tr.mu.Unlock()
-		if tr.sent-tr.fails < before+50 {
-			return errors.New("too few yet")
-		}
-		return nil
-	})
-}
-
-// reaches waits until the traffic is answered by this backend.
-func (tr *traffic) reaches(backend string) {
-	tr.t.Helper()
-	xdstest.Eventually(tr.t, "traffic to reach "+backend, func() error {
-		tr.mu.Lock()
-		defer tr.mu.Unlock()
-		if tr.last != backend {
-			return fmt.Errorf("answered by %s; %d failed: %q", tr.last, tr.fails, tr.failed)
-		}
-		return nil
-	})
-}
+func (tr *traffic) reaches(backend string) { tr.t.Helper(); tr.Reach(tr.t, backend) }

@@ -3,12 +3,10 @@ package grpcio
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"xdsrelay/internal/xdstest"
@@ -18,12 +16,8 @@ import (
 // fail.
 type caller struct {
 	*xdstest.Process
+	xdstest.Calls
 	t testing.TB
-
-	mu     sync.Mutex
-	calls  int
-	failed []string
-	last   string // the backend that answered last
 }
 
 // startCaller runs testdata/caller.py with the bootstrap of config/clients/grpc.json, in which
@@ -67,16 +61,11 @@ func bootstrap(t testing.TB, file string, replaced map[string]string) string {
 // line counts a line of the script's output. C-core's log lines are neither
 // answers nor errors.
 func (c *caller) line(text string) {
-	kind, rest, _ := strings.Cut(text, " ")
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch kind {
+	switch kind, rest, _ := strings.Cut(text, " "); kind {
 	case "answer":
-		c.calls++
-		c.last = rest
+		c.Count(rest, nil)
 	case "error":
-		c.calls++
-		c.failed = append(c.failed, rest)
+		c.Count("", errors.New(rest))
 	}
 }
 
@@ -87,38 +76,9 @@ func (c *caller) check() {
 		c.t.Error("caller.py ended")
 	default:
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.failed) > 0 {
-		c.t.Errorf("%d of %d calls failed, the first: %s", len(c.failed), c.calls, c.failed[0])
-	}
+	c.Check(c.t)
 }
 
-// reaches waits until calls are answered by this backend.
-func (c *caller) reaches(backend string) {
-	c.t.Helper()
-	xdstest.Eventually(c.t, "calls to reach "+backend, func() error {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.last != backend {
-			return fmt.Errorf("%d calls, the last answered by %q; failed: %q", c.calls, c.last, c.failed)
-		}
-		return nil
-	})
-}
+func (c *caller) reaches(backend string) { c.t.Helper(); c.Reach(c.t, backend) }
 
-// goesOn waits for 20 more calls.
-func (c *caller) goesOn() {
-	c.t.Helper()
-	c.mu.Lock()
-	before := c.calls
-	c.mu.Unlock()
-	xdstest.Eventually(c.t, "more calls", func() error {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.calls < before+20 {
-			return errors.New("too few yet")
-		}
-		return nil
-	})
-}
+func (c *caller) goesOn() { c.t.Helper(); c.GoOn(c.t) }
