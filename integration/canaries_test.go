@@ -241,7 +241,7 @@ func TestP17_CanariesAreNowhere(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			held := make(chan error, 1)
 			go func() {
-				_, err := poll(ctx, http.DefaultClient, r.rest(), resource.ClusterType, rejects)
+				_, err := poll(ctx, http.DefaultClient, "http://"+r.RESTAddress, resource.ClusterType, rejects)
 				held <- err
 			}()
 			r.WaitMetric(float64(2*3*len(all)+1), "downstream_nacks_total")
@@ -256,7 +256,7 @@ func TestP17_CanariesAreNowhere(t *testing.T) {
 				`{"node": ` + string(polled) + `, "version_info": {"` + canary + `field": 1}}`:        http.StatusBadRequest,
 				`{"node": ` + string(polled) + `, "version_info": ` + canary + `bare}`:                http.StatusBadRequest,
 			} {
-				resp, err := http.Post(r.rest()+"/v3/discovery:clusters", "application/json", strings.NewReader(body))
+				resp, err := http.Post("http://"+r.RESTAddress+"/v3/discovery:clusters", "application/json", strings.NewReader(body))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -10,7 +10,6 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
-	"google.golang.org/protobuf/proto"
 
 	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/xds"
@@ -59,7 +58,7 @@ func waitFor(t testing.TB, c *fleet.Client, what string, cond func(c *fleet.Clie
 // has reports whether the client holds exactly this resource.
 func has(want types.Resource) func(c *fleet.Client) bool {
 	typ, name := xdstest.NameOf(want)
-	body := marshal(want)
+	body := xdstest.Wire(want)
 	return func(c *fleet.Client) bool {
 		r, ok := c.Get(xds.TypeURL(typ), name)
 		return ok && bytes.Equal(r.Body, body)
@@ -88,15 +87,6 @@ func hasAll(want ...types.Resource) func(c *fleet.Client) bool {
 		conds = append(conds, has(r))
 	}
 	return all(conds...)
-}
-
-// marshal encodes as go-control-plane does.
-func marshal(r types.Resource) []byte {
-	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(r)
-	if err != nil {
-		panic(fmt.Sprint("of a message made here: ", err))
-	}
-	return b
 }
 
 // envoys starts an Envoy of each variant, in one cluster.
@@ -137,7 +127,7 @@ var methods = map[fleet.Variant]string{fleet.SotW: xdstest.SotWMethod, fleet.Del
 func gets(t testing.TB, s *xdstest.Stream, want types.Resource) {
 	t.Helper()
 	r := s.Next()
-	if r.Type != xdstest.TypeOf(want) || len(r.Resources) != 1 || string(r.Resources[0].Value) != string(marshal(want)) {
+	if r.Type != xdstest.TypeOf(want) || len(r.Resources) != 1 || string(r.Resources[0].Value) != string(xdstest.Wire(want)) {
 		t.Fatalf("%s has %q, want %v", r.Type, r.Resources, want)
 	}
 }

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -56,18 +55,7 @@ func (f *followed) to(more xdstest.Config, says string) {
 	f.t.Helper()
 	n := strings.Count(f.Log(), says)
 	replace(f.t, f.path, f.with(more))
-	f.logs(n+1, says)
-}
-
-// logs waits until the log has this text this many times.
-func (r *relay) logs(n int, says string) {
-	r.t.Helper()
-	xdstest.Eventually(r.t, says, func() error {
-		if got := strings.Count(r.Log(), says); got < n {
-			return fmt.Errorf("the log has it %d times, not %d", got, n)
-		}
-		return nil
-	})
+	f.WaitLog(f.t, n+1, says)
 }
 
 const reloaded = `msg="configuration reloaded"`
@@ -101,7 +89,7 @@ func TestReloadInEveryWay(t *testing.T) {
 	waitFor(t, c, "what the origin has", has(xdstest.Cluster("web", 1)))
 
 	r.Signal(syscall.SIGHUP)
-	r.logs(1, `msg="configuration has not changed"`)
+	r.WaitLog(t, 1, `msg="configuration has not changed"`)
 	for i, change := range []func(){
 		func() { // a swap of the symlink
 			must(os.Mkdir(in("..v2"), 0o700))
@@ -118,7 +106,7 @@ func TestReloadInEveryWay(t *testing.T) {
 		},
 	} {
 		change()
-		r.logs(i+1, "changed=downstream.drain\n")
+		r.WaitLog(t, i+1, "changed=downstream.drain\n")
 	}
 	if n := strings.Count(r.Log(), reloaded); n != 5 {
 		t.Errorf("%d reloads of five changes", n)
@@ -169,7 +157,7 @@ func TestConfigurationFromAPipe(t *testing.T) {
 	r.prints("reload", "the configuration has not changed\n")
 	write("- key: node.id\n")
 	r.prints("reload", "the configuration has not changed\n") // it was reloaded before or by this command
-	xdstest.Eventually(t, "the log", xdstest.Holds(func() bool { return strings.Contains(r.Log(), "changed=aggregation.file") }))
+	r.WaitLog(t, 1, "changed=aggregation.file")
 	if strings.Contains(r.Log(), "not reloaded") || r.info().Configuration.Rejected != nil {
 		t.Errorf("the configuration is rejected:\n%s", r.Log())
 	}

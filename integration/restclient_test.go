@@ -5,7 +5,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"regexp"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -14,18 +13,6 @@ import (
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
 )
-
-var servingREST = regexp.MustCompile(`msg=serving .*? rest=(\S+)`)
-
-// rest is the relay's address for REST.
-func (r *relay) rest() string {
-	r.t.Helper()
-	m := servingREST.FindStringSubmatch(r.Log())
-	if m == nil || m[1] == "off" {
-		r.t.Fatalf("REST is not served:\n%s", r.Log())
-	}
-	return "http://" + m[1]
-}
 
 // polled is a reply to a poll.
 type polled struct {
@@ -62,7 +49,7 @@ func poll(ctx context.Context, c *http.Client, base string, typ string, q *disco
 // ask polls once, and accepts any reply.
 func (r *relay) ask(c *http.Client, n *corev3.Node, typ string, version string, names ...string) *polled {
 	r.t.Helper()
-	out, err := poll(xdstest.Context(r.t), c, r.rest(), typ, &discoveryv3.DiscoveryRequest{Node: n, TypeUrl: string(typ), VersionInfo: version, ResourceNames: names})
+	out, err := poll(xdstest.Context(r.t), c, "http://"+r.RESTAddress, typ, &discoveryv3.DiscoveryRequest{Node: n, TypeUrl: string(typ), VersionInfo: version, ResourceNames: names})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package integration
 import (
 	"net"
 	"os/exec"
-	"strings"
 	"testing"
 
 	"xdsrelay/internal/fleet"
@@ -47,9 +46,7 @@ func (r *relay) served() {
 func TestFewFileDescriptors(t *testing.T) {
 	t.Parallel()
 	r, leave := fewFiles(t, nil)
-	xdstest.Eventually(t, "the log line", xdstest.Holds(func() bool {
-		return strings.Contains(r.Log(), `msg="client connections wait" peer=127.0.0.1:`)
-	}))
+	r.WaitLog(t, 1, `msg="client connections wait" peer=127.0.0.1:`)
 	for _, path := range []string{"/live", "/ready", "/metrics"} {
 		if _, err := r.Get(path); err != nil {
 			t.Error(err)
@@ -68,9 +65,7 @@ func TestFewFileDescriptors(t *testing.T) {
 func TestTooManyOpenFiles(t *testing.T) {
 	t.Parallel()
 	r, leave := fewFiles(t, xdstest.Config{"downstream.limits": map[string]any{"connections": 0}})
-	xdstest.Eventually(t, "the log line", xdstest.Holds(func() bool {
-		return strings.Contains(r.Log(), `msg="client connection not accepted" listener=downstream reason=open_files`)
-	}))
+	r.WaitLog(t, 1, `msg="client connection not accepted" listener=downstream reason=open_files`)
 	leave()
 	r.served()
 	r.WaitMetric(1, "refused_total", "reason", "open_files")

@@ -2,7 +2,6 @@ package main
 
 import (
 	"flag"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -138,7 +137,7 @@ func TestRollingChangeOfRules(t *testing.T) {
 	e := newEnvironment(t)
 	for i, m := range e.members {
 		tlstest.File(t, e.dir, m.name+".yaml", e.config(m).With(xdstest.Config{"aggregation.rules": rules(2)}).Text())
-		logs(t, m.Relay, "configuration reloaded", "aggregation.rules")
+		m.Relay.WaitLog(t, 1, "configuration reloaded", "aggregation.rules")
 		e.reachesAll()
 		if i < 2 { // until the last has changed, those that have are a cluster of their own
 			e.seesMembers(m, "alive", i+1)
@@ -163,12 +162,7 @@ func TestRotation(t *testing.T) {
 	oldKey, newKey := e.keys, gossipKey()
 	oldCA, next := e.ca, tlstest.NewAuthority(t)
 	reloaded := func(m *member, line string, times int) {
-		xdstest.Eventually(t, m.name+" reads its files", func() error {
-			if n := strings.Count(m.Log(), line); n < times {
-				return fmt.Errorf("%d lines have %q, want %d", n, line, times)
-			}
-			return nil
-		})
+		m.WaitLog(t, times, line)
 		e.reachesAll()
 	}
 	for i, keys := range [][]byte{slices.Concat(oldKey, newKey), slices.Concat(newKey, oldKey), newKey} {

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -371,7 +370,7 @@ func (c *client) has(t testing.TB, want ...types.Resource) {
 	err := c.Wait(ctx, func(f *fleet.Client) bool {
 		for _, w := range want {
 			typ, name := xdstest.NameOf(w)
-			if r, ok := f.Get(xds.TypeURL(typ), name); !ok || !bytes.Equal(r.Body, marshal(w)) {
+			if r, ok := f.Get(xds.TypeURL(typ), name); !ok || !bytes.Equal(r.Body, xdstest.Wire(w)) {
 				return false
 			}
 		}
@@ -380,30 +379,4 @@ func (c *client) has(t testing.TB, want ...types.Resource) {
 	if err != nil {
 		t.Fatalf("what the origin has: %v", err)
 	}
-}
-
-// marshal encodes as go-control-plane does.
-func marshal(r types.Resource) []byte {
-	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(r)
-	if err != nil {
-		panic(err) // of a message made here
-	}
-	return b
-}
-
-// logs waits for a line of a relay's log that has all these texts.
-func logs(t testing.TB, r *xdstest.Relay, texts ...string) {
-	t.Helper()
-	xdstest.Eventually(t, "a line of the log", func() error {
-	lines:
-		for line := range strings.Lines(r.Log()) {
-			for _, text := range texts {
-				if !strings.Contains(line, text) {
-					continue lines
-				}
-			}
-			return nil
-		}
-		return fmt.Errorf("no line has %q:\n%s", texts, r.Tail(60))
-	})
 }

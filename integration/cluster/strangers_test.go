@@ -72,10 +72,10 @@ func TestStrangers(t *testing.T) {
 	if _, err := http.Get("http://" + e.members[0].gossip); err == nil || strings.Contains(err.Error(), "refused") {
 		t.Errorf("HTTP at the gossip port: %v, want a connection that ends", err)
 	}
-	logs(t, e.members[0].Relay, "cannot gossip with a peer", "another protocol")
+	e.members[0].Relay.WaitLog(t, 1, "cannot gossip with a peer", "another protocol")
 	for i, c := range cases {
-		logs(t, strangers[i], c.logs...)
-		logs(t, e.members[0].Relay, c.told...)
+		strangers[i].WaitLog(t, 1, c.logs...)
+		e.members[0].Relay.WaitLog(t, 1, c.told...)
 	}
 	e.reachesAll()
 	for _, c := range clients {
@@ -86,8 +86,8 @@ func TestStrangers(t *testing.T) {
 		pair(e.authority, name, "spiffe://demo/relay")
 	}
 	for _, r := range e.members {
-		logs(t, r.Relay, "member is back", "member=expired")
-		logs(t, r.Relay, "member is back", "member=clock")
+		r.Relay.WaitLog(t, 1, "member is back", "member=expired")
+		r.Relay.WaitLog(t, 1, "member is back", "member=clock")
 	}
 	for _, r := range strangers {
 		r.Stop()

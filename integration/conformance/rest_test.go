@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -46,11 +45,7 @@ func eachPolled(t *testing.T, more xdstest.Config, test func(t *testing.T, p *po
 			control := newTestControl(t)
 			r := own(t, up, polled(more), control.addr)
 			c := on(t, place{up: up, down: "sotw", ads: true}, r, control)
-			m := regexp.MustCompile(` rest=(\S+)`).FindStringSubmatch(r.said("msg=serving"))
-			if m == nil {
-				t.Fatalf("the log lacks the address for polls: %s", r.said("msg=serving"))
-			}
-			test(t, &poller{trial: c, base: "http://" + m[1]})
+			test(t, &poller{trial: c, base: "http://" + r.RESTAddress})
 		})
 	}
 }

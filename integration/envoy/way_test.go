@@ -124,9 +124,6 @@ func newScene(t *testing.T, w way, opts sceneOptions) *scene {
 		config = config.With(s.tls.relayConfig())
 	}
 	s.relay = xdstest.StartRelay(t, config.With(opts.config))
-	if w.rest {
-		s.relay.RESTAddress = config["downstream.rest_address"].(string)
-	}
 	return s
 }
 

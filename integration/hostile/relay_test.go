@@ -40,11 +40,7 @@ func serve(t testing.TB, origin string) *relay {
 		"aggregation.rules":       []map[string]any{{"key": "node.cluster"}},
 		"admin.address":           "127.0.0.1:0",
 	})}
-	rest := servingREST.FindStringSubmatch(r.Log())
-	if rest == nil {
-		t.Fatalf("REST is not served:\n%s", r.Log())
-	}
-	r.at = target{XDS: r.Addresses[0], TLS: r.Addresses[1], Admin: r.Admin, REST: rest[1]}
+	r.at = target{XDS: r.Addresses[0], TLS: r.Addresses[1], Admin: r.Admin, REST: r.RESTAddress}
 	t.Cleanup(func() {
 		if text := r.Log(); strings.Contains(text, "panic") || strings.Contains(text, "fatal error") {
 			t.Errorf("the relay's log has a panic:\n%s", text[max(0, len(text)-20000):])
@@ -52,8 +48,6 @@ func serve(t testing.TB, origin string) *relay {
 	})
 	return r
 }
-
-var servingREST = regexp.MustCompile(`msg=serving .*? rest=(\S+)`)
 
 // usage is a process's use of resources at a moment.
 type usage struct {

@@ -16,25 +16,17 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 func node(id, cluster string) *corev3.Node { return &corev3.Node{Id: id, Cluster: cluster} }
 
-func marshal(m proto.Message) []byte {
-	b, err := proto.Marshal(m)
-	if err != nil {
-		panic(err) // the message is made here and valid
-	}
-	return b
-}
-
 // ask is a delta client's first request for clusters: all, or these.
 func ask(id, cluster string, names ...string) []byte {
-	return marshal(&discoveryv3.DeltaDiscoveryRequest{Node: node(id, cluster), TypeUrl: string(xds.ClusterType), ResourceNamesSubscribe: names})
+	return xdstest.Wire(&discoveryv3.DeltaDiscoveryRequest{Node: node(id, cluster), TypeUrl: string(xds.ClusterType), ResourceNamesSubscribe: names})
 }
 
 // halfRequests announces a large request, sends all of it except a byte, and makes the relay hold
@@ -209,7 +201,7 @@ func largeNodes(a *assault) {
 		big := node("n", "hostile")
 		big.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{
 			"large": structpb.NewStringValue(strings.Repeat("x", 200_000) + fmt.Sprint(i, n))}}
-		return marshal(&discoveryv3.DeltaDiscoveryRequest{Node: big, TypeUrl: string(xds.ClusterType)})
+		return xdstest.Wire(&discoveryv3.DeltaDiscoveryRequest{Node: big, TypeUrl: string(xds.ClusterType)})
 	})
 }
 
@@ -222,10 +214,10 @@ func denseNodes(a *assault) {
 	}
 	dense := node("n", "hostile")
 	dense.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{"dense": structpb.NewListValue(l)}}
-	body := marshal(dense)
-	typ := marshal(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(xds.ClusterType)})
+	body := xdstest.Wire(dense)
+	typ := xdstest.Wire(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(xds.ClusterType)})
 	a.requests(50, func(i, n int) []byte {
-		another := append(bytes.Clone(body), marshal(node(fmt.Sprint("dense-", i, "-", n), ""))...) // the last of two ids counts
+		another := append(bytes.Clone(body), xdstest.Wire(node(fmt.Sprint("dense-", i, "-", n), ""))...) // the last of two ids counts
 		q := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), another)
 		return append(q, typ...)
 	})

@@ -172,7 +172,7 @@ func TestWrappedResources(t *testing.T) {
 	p.expect(t, xds.EndpointType)
 	a, _ := c.Get(xds.EndpointType, "a")
 	b, _ := c.Get(xds.EndpointType, "b")
-	if a.Version != "own" || b.Version != "7" || string(a.Body) != string(wire(load("a", 1))) {
+	if a.Version != "own" || b.Version != "7" || string(a.Body) != string(xdstest.Wire(load("a", 1))) {
 		t.Errorf("held: %+v %+v", a, b)
 	}
 	p.send(t, xds.EndpointType, "7", "n2", xdstest.Pack(&discoveryv3.Resource{Name: "a", Version: "own", Ttl: durationpb.New(2 * time.Second)}))

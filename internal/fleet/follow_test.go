@@ -6,7 +6,6 @@ import (
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	"google.golang.org/protobuf/proto"
 
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
@@ -38,7 +37,7 @@ func TestEnvoyFollowsReferences(t *testing.T) {
 			wait(t, c, "second", func(c *Client) bool {
 				_, d := c.Get(xds.ClusterType, "d")
 				return d && c.Len(xds.ClusterType) == 2 && c.Len(xds.ListenerType) == 1 && c.Len(xds.RouteType) == 1 &&
-					c.Complete() && string(body(c, xds.EndpointType, "a")) == string(wire(load("a", 2)))
+					c.Complete() && string(body(c, xds.EndpointType, "a")) == string(xdstest.Wire(load("a", 2)))
 			})
 			holds(t, c, xds.RouteType, "r1")
 			holds(t, c, xds.ClusterType, "a", "d")
@@ -200,7 +199,7 @@ func TestWarmingClusterGoes(t *testing.T) {
 func TestInlineRoutes(t *testing.T) {
 	l := &listenerv3.Listener{Name: "l", ApiListener: &listenerv3.ApiListener{ApiListener: xdstest.Pack(&hcmv3.HttpConnectionManager{
 		RouteSpecifier: &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: route("inline", xdstest.RouteTo("/", "a"), weighted("b"))}})}}
-	r, err := listenerRefs(wire(l))
+	r, err := listenerRefs(xdstest.Wire(l))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,12 +230,4 @@ func TestUndecodableIsRefused(t *testing.T) {
 func body(c *Client, t xds.TypeURL, name string) []byte {
 	r, _ := c.Get(t, name)
 	return r.Body
-}
-
-func wire(m proto.Message) []byte {
-	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	if err != nil {
-		panic(err)
-	}
-	return b
 }

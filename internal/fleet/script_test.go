@@ -148,7 +148,7 @@ func anyOf(typ xds.TypeURL, m proto.Message) *anypb.Any {
 	if a, ok := m.(*anypb.Any); ok {
 		return a
 	}
-	return &anypb.Any{TypeUrl: string(typ), Value: wire(m)}
+	return &anypb.Any{TypeUrl: string(typ), Value: xdstest.Wire(m)}
 }
 
 func (p *peer) post(t *testing.T, m proto.Message) {

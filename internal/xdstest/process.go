@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -126,6 +127,23 @@ func (p *Process) Tail(n int) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return strings.Join(p.lines[max(0, len(p.lines)-n):], "\n")
+}
+
+// WaitLog waits until n lines of the output hold all these texts.
+func (p *Process) WaitLog(t testing.TB, n int, texts ...string) {
+	t.Helper()
+	Eventually(t, p.Name+" logs", func() error {
+		got := 0
+		for line := range strings.Lines(p.Log()) {
+			if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
+				got++
+			}
+		}
+		if got < n {
+			return fmt.Errorf("%d lines hold %q, want %d:\n%s", got, texts, n, p.Tail(60))
+		}
+		return nil
+	})
 }
 
 // Signal sends a signal if the process still runs. Stop sends no SIGTERM after one that was sent

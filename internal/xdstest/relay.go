@@ -98,8 +98,7 @@ type Relay struct {
 	Address   string   // of the first gRPC listener
 	Addresses []string // of all gRPC listeners
 	Admin     string   // of the admin HTTP API; "off" without one
-	// RESTAddress is that of downstream.rest_address, which the test chose.
-	RESTAddress string
+	RESTAddress string // of polls; "off" without them
 
 	t testing.TB // nil if several tests share the relay
 }
@@ -142,7 +141,7 @@ func Binary(t testing.TB) string {
 	return path
 }
 
-var servingLine = regexp.MustCompile(`msg=serving .*?downstream=(\S+) admin=(\S+)`)
+var servingLine = regexp.MustCompile(`msg=serving .*?downstream=(\S+) admin=(\S+) rest=(\S+)`)
 
 // Command is a command of the relay's binary. The caller may change its directory and environment.
 func Command(t testing.TB, args ...string) *exec.Cmd {
@@ -208,7 +207,7 @@ func LaunchRelay(cmd *exec.Cmd, onLine func(string)) (*Relay, error) {
 	r := &Relay{Process: p}
 	select {
 	case a := <-addresses:
-		r.Addresses, r.Admin = strings.Split(a[0], ","), a[1]
+		r.Addresses, r.Admin, r.RESTAddress = strings.Split(a[0], ","), a[1], a[2]
 		r.Address = r.Addresses[0]
 	case <-p.Exited():
 		return nil, fmt.Errorf("the relay exited at its start:\n%s", p.Log())

@@ -30,6 +30,15 @@ func Pack(m proto.Message) *anypb.Any {
 	return a
 }
 
+// Wire encodes a message as go-control-plane does.
+func Wire(m proto.Message) []byte {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		panic(err) // of a message made here
+	}
+	return b
+}
+
 var overADS = &corev3.ConfigSource{ResourceApiVersion: corev3.ApiVersion_V3,
 	ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}}}
 
