@@ -10,7 +10,6 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/telemetry/tlsfiles"
-	"xdsrelay/internal/telemetry/tracing"
 )
 
 // absentAfter is how long gRPC, and by default Envoy, wait for a resource (P53).
@@ -77,11 +76,6 @@ func warnings(cfg *config.Config, c *compiled) (out config.Faults) {
 	}
 	if t := cfg.Upstream.FirstAnswerTimeout; t >= absentAfter {
 		warn("upstream.first_answer_timeout", "is %s: gRPC and Envoy take a resource as absent after %s; they would do so before the relay serves the store or refuses them", t, absentAfter)
-	}
-	if cfg.Tracing.OTLPEndpoint != "" {
-		for _, reason := range tracing.EnvironmentFaults() {
-			out = append(out, config.Fault{Pos: config.Pos{File: tracing.AttributesEnv}, Reason: reason})
-		}
 	}
 	out = append(out, cfg.Places.Removed()...)
 	return append(out, config.UnknownEnv()...)

@@ -4,9 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net/url"
-	"os"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -43,27 +40,6 @@ type Tracer struct {
 // flushFor bounds the sending after Run's context has ended.
 const flushFor = 2 * time.Second
 
-// AttributesEnv is the environment variable with attributes of all traces.
-const AttributesEnv = "OTEL_RESOURCE_ATTRIBUTES"
-
-// EnvironmentFaults says what is wrong with AttributesEnv. A Tracer does without the attribute, or
-// takes it as it is.
-func EnvironmentFaults() (out []string) {
-	all := strings.TrimSpace(os.Getenv(AttributesEnv))
-	if all == "" {
-		return nil
-	}
-	for part := range strings.SplitSeq(all, ",") {
-		key, value, found := strings.Cut(part, "=")
-		if !found {
-			out = append(out, fmt.Sprintf("must be a list such as team=mesh,zone=a; the part %q is ignored", part))
-		} else if _, err := url.PathUnescape(value); err != nil {
-			out = append(out, fmt.Sprintf("the value of %s is not percent-encoded: %v", strings.TrimSpace(key), err))
-		}
-	}
-	return out
-}
-
 // New makes a Tracer. Without an endpoint it returns nil.
 func New(o Options) *Tracer {
 	to := tracesURL(o.Endpoint)
@@ -78,7 +54,7 @@ func New(o Options) *Tracer {
 		about = append(about, attribute.String("service.version", o.Version))
 	}
 	// OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME are added. An error is about some attributes, which
-	// are not added. EnvironmentFaults has them.
+	// are not added. OpenTelemetry reports them to its error handler.
 	res, _ := resource.New(context.Background(), resource.WithAttributes(about...), resource.WithFromEnv())
 	return &Tracer{opts: o, sender: newSender(to, o.Version), resource: res}
 }
