@@ -84,7 +84,6 @@ func (d *decoder) run(v reflect.Value, key string) {
 	d.value(doc.Content[0], v, key, d.leaf != nil)
 }
 
-// syntax adds the fault of a syntax error.
 func (d *decoder) syntax(err error) {
 	line, reason := Syntax(d.src, err)
 	d.faults = append(d.faults, Fault{Pos: Pos{File: d.file, Line: line}, Reason: reason})

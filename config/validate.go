@@ -118,7 +118,6 @@ func (v *checks) downstream() {
 	}
 }
 
-// tokens checks which tokens of clients are accepted.
 func (v *checks) tokens(key string, t *Tokens) {
 	v.oneOf(key+".on_expiry", t.OnExpiry, OnExpiryKeep, OnExpiryEnd)
 	if t.Issuer == "" {
@@ -147,7 +146,6 @@ func (v *checks) tokens(key string, t *Tokens) {
 	}
 }
 
-// originToken checks the token that is sent to an origin.
 func (v *checks) originToken(key string, o *Origin) {
 	if o.Token != "" && o.Token != TokenRepresentative {
 		v.fault(key+".token", "must be %s or empty; a token itself belongs into the file of token_file", TokenRepresentative)
@@ -326,7 +324,6 @@ func CheckRules(key string, rules []Rule, places *Places) Faults {
 	return faults
 }
 
-// cluster checks the cluster, if there is one.
 func (v *checks) cluster() {
 	c := &v.Cluster
 	if c.Name == "" {

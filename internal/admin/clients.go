@@ -26,7 +26,6 @@ type clientFilter struct {
 // clientQuery are the query parameters of /clients besides paging.
 var clientQuery = []string{"state", "key", "type", "user_agent", "sort"}
 
-// clientFilter reads the filter of a request.
 func (s *Server) clientFilter(r *http.Request) (f clientFilter, bad *failure) {
 	key, given, bad := s.keyParam(r)
 	if bad != nil {

@@ -52,7 +52,6 @@ func (s *Server) events() http.Handler {
 
 var errBusy = errors.New("the relay is busy with other requests")
 
-// relay describes the relay for the page.
 func (s *Server) relay() overview.Relay {
 	return overview.Relay{Name: s.opts.Name, Version: s.opts.Version, State: phases[s.phase.Load()], Started: s.started, InCluster: s.opts.Members != nil}
 }

@@ -127,7 +127,6 @@ func (s *Server) admission(listeners []listener) (others, elsewhere []string) {
 	return others, elsewhere
 }
 
-// readRules reads and compiles a body.
 func readRules(body io.Reader) (*aggregator.Rules, []listener, error) {
 	var in otherRules
 	dec := json.NewDecoder(body)

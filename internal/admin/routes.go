@@ -158,7 +158,6 @@ func (s *Server) mux() http.Handler {
 	})
 }
 
-// index is the list of paths as text.
 func index(routes []route) http.Handler {
 	var b strings.Builder
 	for _, r := range routes {

@@ -136,7 +136,6 @@ func (s *fragments) explain(in expr.Input, v evaluation) []RuleResult {
 	return out
 }
 
-// parseFragments compiles an xds-relay file.
 func parseFragments(file string, src []byte) (*fragments, error) {
 	var f keyerFile
 	places, err := config.DecodeProto(file, src, &f)

@@ -132,7 +132,6 @@ var (
 // nodeFields are the fields of the enum, in its order.
 var nodeFields = []field{fieldID, fieldCluster, fieldRegion, fieldZone, fieldSubZone}
 
-// metadataField is the value at a path of the metadata.
 func metadataField(path []string) field {
 	name := "node.metadata"
 	for _, p := range path {

@@ -43,7 +43,6 @@ func plainText(s string) string {
 
 var escapeTuple = strings.NewReplacer("@", "@@", ":", "@:")
 
-// tuple returns the element for several parts.
 func tuple(kind string, parts []string) string {
 	var b strings.Builder
 	b.WriteString("@" + kind)

@@ -29,7 +29,6 @@ type sharedKeys struct {
 	list []SharedKey // the last maxShared ones
 }
 
-// note records that a rule gave a key.
 func (s *sharedKeys) note(key xds.Key, by *celRule) {
 	first, known, _ := s.givers.PeekOrAdd(key, by)
 	if !known || first == by || first.keyText() == by.keyText() {

@@ -127,7 +127,6 @@ func (c *Cluster) readKeys() error {
 	return nil
 }
 
-// config returns memberlist's configuration.
 func (c *Cluster) config() *memberlist.Config {
 	config := memberlist.DefaultLANConfig()
 	config.Name = c.self.id
@@ -232,7 +231,6 @@ func (c *Cluster) SetCompat(compat string) {
 	c.change(func(self *peer) { self.Compat = compat[:min(len(compat), maxCompat)] })
 }
 
-// change changes what is known of this relay.
 func (c *Cluster) change(f func(self *peer)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -240,7 +238,6 @@ func (c *Cluster) change(f func(self *peer)) {
 	c.update()
 }
 
-// metadata returns what this relay tells others.
 func (c *Cluster) metadata() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -264,7 +261,6 @@ func (d delegate) NotifyJoin(n *memberlist.Node)   { d.c.observe(n, true) }
 func (d delegate) NotifyUpdate(n *memberlist.Node) { d.c.observe(n, true) }
 func (d delegate) NotifyLeave(n *memberlist.Node)  { d.c.observe(n, false) }
 
-// observe records what memberlist says about a member.
 func (c *Cluster) observe(n *memberlist.Node, alive bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

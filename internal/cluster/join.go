@@ -136,7 +136,6 @@ func (j *joiner) report(ctx context.Context, message, of string, err error) {
 	j.failing[f] = err != nil
 }
 
-// resolve returns the addresses of a host:port.
 func (j *joiner) resolve(ctx context.Context, target string) ([]netip.AddrPort, error) {
 	host, text, err := net.SplitHostPort(target)
 	if err != nil {

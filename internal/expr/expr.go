@@ -151,7 +151,6 @@ func plainly(env *cel.Env, message, text string) string {
 // macro has a variable of that name.
 func ident(e celast.Expr) string { return strings.TrimPrefix(e.AsIdent(), ".") }
 
-// name is a type's name for users.
 func name(t *cel.Type) string {
 	if t.IsExactType(nodeType) {
 		return "a Node"

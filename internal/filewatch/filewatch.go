@@ -83,7 +83,6 @@ type watcher struct {
 	logged string            // the last error
 }
 
-// watch watches the directories of these paths from now on.
 func (w *watcher) watch(paths []string) {
 	dirs := make(map[string]bool)
 	for _, path := range paths {

@@ -102,7 +102,6 @@ func resources(f *response) []Resource {
 	return out
 }
 
-// applyItems applies the resources of a response.
 func (c *Client) applyItems(t *typeState, f *response) {
 	t.gen++
 	for i := range f.items {

@@ -108,7 +108,6 @@ func (c *Client) open(s *stream) {
 	}
 }
 
-// read handles responses until the stream ends.
 func (c *Client) read(s *stream) error {
 	for {
 		r, err := c.receive(s)

@@ -99,7 +99,6 @@ func (t *typeState) reset(versions bool) {
 	}
 }
 
-// covers reports whether the client subscribes to this resource.
 func (t *typeState) covers(name string) bool {
 	_, named := t.names[name]
 	return t.wildcard || named
@@ -177,7 +176,6 @@ func (t *typeState) put(it *item, version string, discard bool) (*entry, bool) {
 	return e, true
 }
 
-// remove drops a held resource.
 func (t *typeState) remove(name string) {
 	if _, ok := t.held[name]; ok {
 		delete(t.held, name)

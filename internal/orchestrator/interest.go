@@ -42,7 +42,6 @@ func (t *groupType) streamOf(wild bool) *upstreamHandle {
 	return t.namesOn
 }
 
-// addType adds a type to the group.
 func (g *Group) addType(typ xds.TypeURL) *groupType {
 	t := &groupType{Type: xds.TypeOf(typ), metrics: g.metrics.Type(typ)}
 	t.history = g.registry.history.NewType(t.Type)

@@ -95,7 +95,6 @@ func (r *Registry) Run(ctx context.Context) error {
 // clients: otherwise Subscribe refuses the first ones.
 func (r *Registry) Running() <-chan struct{} { return r.running }
 
-// settings returns the settings in force.
 func (r *Registry) settings() *Settings { return r.currentSettings.Load() }
 
 // Reconfigure puts other settings in force. They give new subscribers their keys; present

@@ -46,7 +46,6 @@ func (s *Store) disk(op, path string, do func(step func()) error) error {
 	return ErrHangs
 }
 
-// turnOff switches the store off.
 func (s *Store) turnOff(err error) {
 	s.mu.Lock()
 	first := s.off == nil
@@ -62,7 +61,6 @@ func (s *Store) turnOff(err error) {
 	s.notifyRun()
 }
 
-// open opens the directory and switches the store on.
 func (s *Store) open() error {
 	s.mu.Lock()
 	old := s.dir

@@ -80,7 +80,6 @@ func prefix(key xds.Key) string {
 	return hex.EncodeToString(sum[:prefixSize/2])
 }
 
-// name returns the name of the slot's file.
 func (s slot) name() string {
 	sum := sha256.Sum256([]byte(s.typ))
 	return prefix(s.key) + "-" + hex.EncodeToString(sum[:8]) + goodSuffix

@@ -116,7 +116,6 @@ var limits = []Limit{MaxStreams, MaxKeys, MaxPinnedBytes}
 // Limit sets the gauge of a limit in force; 0: none.
 func (m *Metrics) Limit(l Limit, n int64) { m.limits[l].Set(int(n)) }
 
-// makeClientStates makes the gauges of clients' states, limits and readiness.
 func (m *Metrics) makeClientStates(version string) {
 	if version == "" {
 		version = "dev"

@@ -406,7 +406,6 @@ func (m *Metrics) counter(name, help string, t tags) Counter {
 	return Counter{to: m.reporter.AllocateCounter(m.prefix+"_"+name, t)}
 }
 
-// gauge makes a gauge, in the same way as counter.
 func (m *Metrics) gauge(name, help string, t tags) *Gauge {
 	t = clean(t)
 	if _, err := m.prom.RegisterGauge(m.prefix+"_"+name, slices.Sorted(maps.Keys(t)), help); err != nil {

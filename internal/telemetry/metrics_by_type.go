@@ -54,7 +54,6 @@ var (
 	}()
 )
 
-// indexOf returns the index of a type in typeLabels.
 func indexOf(url xds.TypeURL) int {
 	if i, ok := typeIndex[url]; ok {
 		return i

@@ -91,7 +91,6 @@ func (s *statsdSink) AllocateGauge(name string, t map[string]string) tally.Cache
 	return g
 }
 
-// read adds a gauge with the values of f.
 func (s *statsdSink) read(name string, f func() float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -87,7 +87,6 @@ const (
 	durationNanos   protowire.Number = 2
 )
 
-// appendTTL appends the ttl field of a Resource.
 func appendTTL(b []byte, d time.Duration) []byte {
 	b = protowire.AppendTag(b, resourceTTL, protowire.BytesType)
 	b = protowire.AppendVarint(b, uint64(durationSize(d)))
@@ -100,7 +99,6 @@ func appendTTL(b []byte, d time.Duration) []byte {
 	return b
 }
 
-// ttlSize returns the size of what appendTTL appends.
 func ttlSize(d time.Duration) int { return fieldSize(durationSize(d)) }
 
 func durationSize(d time.Duration) int {

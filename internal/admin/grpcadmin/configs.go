@@ -33,7 +33,6 @@ func newConfigs(ctx context.Context, contents bool) *configs {
 	return &configs{ctx: ctx, contents: contents, shown: make(map[*xds.Resource]*anypb.Any)}
 }
 
-// clientConfig returns the part of a client, which has these streams.
 func (c *configs) clientConfig(streams []inspect.ClientConfig) (*statusv3.ClientConfig, error) {
 	out := &statusv3.ClientConfig{ClientScope: redact.Text(streams[0].Node.ID) + " at " + streams[0].Peer}
 	if node, err := streams[0].Node.Decode(); err == nil { // it was decoded when it came
@@ -101,7 +100,6 @@ func nackDetails(code codes.Code, message string) string {
 	return message
 }
 
-// errorMessage returns the message of an origin's error.
 func errorMessage(e *xds.ResourceError) string {
 	m := new(discoveryv3.ResourceError)
 	if proto.Unmarshal(e.Wire(), m) != nil { // it was read when it came

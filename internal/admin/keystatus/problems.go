@@ -113,7 +113,6 @@ func suspendedOf(of *upstream.Suspended) Suspended {
 	}}
 }
 
-// label is the short name of a type, or its URL.
 func label(t xds.Type) string { return cmp.Or(t.Short, string(t.URL)) }
 
 // unansweredOf returns what the origin has not answered of a type for which clients wait. Nil: it has

@@ -121,7 +121,6 @@ func (h *Hub) wait(ctx context.Context, e *Event) error {
 	}
 }
 
-// rest is the pause after e.
 func (e *Event) rest() time.Duration { return min(max(every, share*e.cost), longest) }
 
 // young reports whether e is still the newest possible.

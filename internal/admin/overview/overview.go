@@ -102,7 +102,6 @@ type In struct {
 	Origins  []upstream.OriginStatus
 }
 
-// add counts one client, or one type on a stream, in a state.
 func (s *States) add(state string) {
 	switch state {
 	case inspect.StateNacked:
@@ -248,7 +247,6 @@ func (c *counting) typeRow(url string) *TypeRow {
 	return r
 }
 
-// rank orders types as xds.Types does.
 func rank(short string) int {
 	for i, t := range xds.Types() {
 		if t.Short == short {

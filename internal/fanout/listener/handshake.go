@@ -99,16 +99,12 @@ func (c *Conn) probed(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) && c.heardAt.Load() == 0
 }
 
-// ClientHandshake implements credentials.TransportCredentials; it is a server's.
 func (handshakes) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	return nil, nil, errors.New("credentials: only for a server")
 }
 
-// Info implements credentials.TransportCredentials.
 func (handshakes) Info() credentials.ProtocolInfo { return credentials.ProtocolInfo{} }
 
-// Clone implements credentials.TransportCredentials.
 func (h handshakes) Clone() credentials.TransportCredentials { return h }
 
-// OverrideServerName implements credentials.TransportCredentials.
 func (handshakes) OverrideServerName(string) error { return nil }

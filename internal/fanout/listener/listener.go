@@ -84,7 +84,6 @@ type listener struct {
 	userTimeout time.Duration
 }
 
-// Close implements net.Listener.
 func (l *listener) Close() error {
 	l.close()
 	return l.Listener.Close()
@@ -173,7 +172,6 @@ type Conn struct {
 	proxied atomic.Bool              // it had streams of different nodes, so its peer is a proxy
 }
 
-// Close implements net.Conn.
 func (c *Conn) Close() error {
 	err := c.Conn.Close()
 	if room := c.in.admission.connections; room != nil && !c.closed.Swap(true) {
@@ -204,7 +202,6 @@ func (c *Conn) Delivered() int64 {
 // HeardAt is when the client last sent something; it is not asked before it did.
 func (c *Conn) HeardAt() time.Time { return time.Unix(0, c.heardAt.Load()) }
 
-// Read implements net.Conn.
 func (c *Conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 && c.heardAt.Swap(time.Now().UnixNano()) == 0 {
@@ -213,7 +210,6 @@ func (c *Conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write implements net.Conn.
 func (c *Conn) Write(b []byte) (int, error) {
 	c.checkGoAway(b) // not of TLS, which is encrypted here
 	n, err := c.Conn.Write(b)

@@ -42,7 +42,6 @@ type Log struct {
 	recent  recent
 }
 
-// NewLog makes a Log.
 func NewLog(l *slog.Logger, m *telemetry.Metrics) *Log { return &Log{log: l, metrics: m} }
 
 // Note logs a stream or poll that was refused or ended, and remembers it. A planned end, of

@@ -30,7 +30,6 @@ func (r *Refusal) Unwrap() error { return r.Err }
 // GRPCStatus makes the refusal the stream's status.
 func (r *Refusal) GRPCStatus() *status.Status { return status.New(r.Code, r.Error()) }
 
-// New makes a Refusal.
 func New(code codes.Code, reason telemetry.Reason, format string, args ...any) *Refusal {
 	return &Refusal{Code: code, Reason: reason, Err: fmt.Errorf(format, args...)}
 }

@@ -47,7 +47,6 @@ func (b *bodies) grow(p *Poll, n, limit int64) (largest *Poll) {
 	return largest
 }
 
-// forget counts the body of p no more.
 func (b *bodies) forget(p *Poll) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -73,7 +72,6 @@ func newPiece(size int64) []byte {
 	return make([]byte, size)
 }
 
-// free releases the pieces of a body.
 func free(pieces [][]byte) {
 	for _, piece := range pieces {
 		if cap(piece) == maxPiece {

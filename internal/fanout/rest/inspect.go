@@ -16,10 +16,8 @@ import (
 // ID implements inspect.Client.
 func (p *Poller) ID() uint64 { return p.id }
 
-// NodeID implements inspect.Client.
 func (p *Poller) NodeID() string { return p.node.ID }
 
-// UserAgent implements inspect.Client.
 func (p *Poller) UserAgent() inspect.UserAgent {
 	return inspect.UserAgent{Name: p.node.UserAgent, Version: p.node.UserAgentVersion}
 }
@@ -35,7 +33,6 @@ func (p *Poller) Status(look *inspect.Survey) inspect.ClientStatus {
 	}
 }
 
-// AppendTypeStates implements inspect.Client.
 func (p *Poller) AppendTypeStates(look *inspect.Survey, wanted func(xds.Key, xds.TypeURL) bool, to []inspect.TypeState) []inspect.TypeState {
 	if !wanted(p.subscriber.Key(), p.typ.URL) {
 		return to
@@ -167,7 +164,6 @@ type pollConfig struct {
 	nack   *subscriber.Nack
 }
 
-// Config implements inspect.Client.
 func (p *Poller) Config() (inspect.ClientConfig, bool) {
 	return inspect.ClientConfig{
 		Stream: p.id, Node: p.node, Peer: p.Peer(), Variant: telemetry.REST.String(), Conn: [2]string{p.caller.PeerID, p.Peer()}, Types: p.typeConfigs,

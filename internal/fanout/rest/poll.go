@@ -102,7 +102,6 @@ func (ps *polls) end(p *Poll) {
 	ps.handlers.Done()
 }
 
-// all returns the open polls.
 func (ps *polls) all() []*Poll {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()

@@ -342,7 +342,6 @@ func (ps *pollers) close() {
 	ps.removeKept(func(*Poller) bool { return true })
 }
 
-// removeKept removes the kept pollers for which goes returns true.
 func (ps *pollers) removeKept(goes func(*Poller) bool) {
 	var out []*Poller
 	ps.mu.Lock()
@@ -484,7 +483,6 @@ func (ps *pollers) noteGiven(p *Poller, version string, s *snapshot.Snapshot) {
 	}
 }
 
-// all returns all pollers.
 func (ps *pollers) all() (out []*Poller) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -494,7 +492,6 @@ func (ps *pollers) all() (out []*Poller) {
 	return out
 }
 
-// openPolls counts the polls of all pollers.
 func (ps *pollers) openPolls() (n int) {
 	for _, p := range ps.all() {
 		ps.mu.Lock()

@@ -73,7 +73,6 @@ func (s *Source) read(ctx context.Context) (keys []jose.JSONWebKey, err error) {
 	return keys, nil
 }
 
-// get reads the URL.
 func (s *Source) get(ctx context.Context) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
@@ -139,7 +138,6 @@ type keySet struct {
 	failing time.Time         // since when it failed
 }
 
-// run reads the keys until ctx ends.
 func (s *keySet) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		wait := readEvery

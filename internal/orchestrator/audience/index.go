@@ -30,7 +30,6 @@ type subscribers[M comparable] struct {
 	round       uint64 // the last affected that yielded its subscribers
 }
 
-// newIndex makes an empty index.
 func newIndex[M comparable]() index[M] {
 	return index[M]{
 		names:  make(map[string]set[*chunk[M]]),
@@ -39,10 +38,8 @@ func newIndex[M comparable]() index[M] {
 	}
 }
 
-// hasName reports whether any subscription lists name.
 func (x *index[M]) hasName(name string) bool { _, ok := x.names[name]; return ok }
 
-// hasWildcard reports whether any subscription has the wildcard.
 func (x *index[M]) hasWildcard() bool { return x.wild.len() > 0 }
 
 // Weight is the number of different names, by their weight: see xds.NameWeight.
@@ -66,7 +63,6 @@ func (x *index[M]) growsBy(was, sub *snapshot.Subscription, room int) bool {
 	return false
 }
 
-// hasOneSubscriber reports whether a single subscriber subscribes to name.
 func (x *index[M]) hasOneSubscriber(name string) bool {
 	of := x.names[name]
 	return of.len() == 1 && of.list[0].subs.len() == 1 && of.list[0].subs.list[0].subscribers.len() == 1
@@ -127,7 +123,6 @@ func differing(a, b []*xds.Chunk) (onlyA, onlyB []*xds.Chunk) {
 	return append(onlyA, a...), append(onlyB, b...)
 }
 
-// put adds a subscriber with a subscription.
 func (x *index[M]) put(m M, sub *snapshot.Subscription, touched []string) []string {
 	if sub.Empty() {
 		return touched
@@ -147,7 +142,6 @@ func (x *index[M]) put(m M, sub *snapshot.Subscription, touched []string) []stri
 	return touched
 }
 
-// remove removes a subscriber with its subscription.
 func (x *index[M]) remove(m M, sub *snapshot.Subscription, touched []string) []string {
 	if sub.Empty() {
 		return touched
@@ -190,7 +184,6 @@ func (x *index[M]) link(s *subscribers[M], of *xds.Chunk, touched []string) []st
 	return touched
 }
 
-// unlink undoes link.
 func (x *index[M]) unlink(s *subscribers[M], of *xds.Chunk, touched []string) []string {
 	c := x.chunks[of]
 	if c == nil {

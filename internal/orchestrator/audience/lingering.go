@@ -59,7 +59,6 @@ func (t *TypeAudience[M]) beginLinger(at subscribed, now time.Time) {
 	}
 }
 
-// endLinger ends the lingering of a name.
 func (t *TypeAudience[M]) endLinger(at subscribed) {
 	if e := t.lingering[at]; e != nil {
 		t.audience.lingering.Remove(e)

@@ -175,7 +175,6 @@ func (k *Nacks) Close() {
 	k.rows, k.closed = nil, true
 }
 
-// noteClient records a client that NACKed it.
 func (r *nackRow) noteClient(node string, hash uint64, now time.Time) {
 	if _, known := r.seen[hash]; !known {
 		if len(r.seen) < maxNackCounted {

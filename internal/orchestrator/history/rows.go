@@ -45,7 +45,6 @@ func (l *rowList) use(r *nackRow, cost int64) (out []*nackRow) {
 	return out
 }
 
-// remove takes a row out of the list.
 func (l *rowList) remove(r *nackRow) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,7 +59,6 @@ func (l *rowList) removeLocked(s *slot) {
 	*s = slot{}
 }
 
-// has reports whether the row is in the list.
 func (l *rowList) has(r *nackRow) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

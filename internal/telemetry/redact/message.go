@@ -153,7 +153,6 @@ func valued(d protoreflect.MessageDescriptor) bool {
 	return false
 }
 
-// sensitive reports whether a whole field is a secret.
 func sensitive(f protoreflect.FieldDescriptor) bool {
 	if secrets[f.FullName()] {
 		return true
@@ -171,7 +170,6 @@ func isText(k protoreflect.Kind) bool {
 	return k == protoreflect.StringKind || k == protoreflect.BytesKind
 }
 
-// field hides the secrets in a set field.
 func (h *hider) field(m protoreflect.Message, f protoreflect.FieldDescriptor, v protoreflect.Value, hide bool, depth int) {
 	switch {
 	case f.IsMap():
@@ -255,7 +253,6 @@ func (h *hider) value(f protoreflect.FieldDescriptor, v protoreflect.Value, hide
 	return v, false
 }
 
-// open hides the secrets in an Any.
 func (h *hider) open(m protoreflect.Message, hide bool, depth int) {
 	a, ok := m.Interface().(*anypb.Any)
 	if !ok {

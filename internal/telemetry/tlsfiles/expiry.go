@@ -69,7 +69,6 @@ func (v Validity) reached(now time.Time) (n int, next time.Time) {
 	return len(thresholds), time.Time{}
 }
 
-// validityOf returns the validity of a chain.
 func validityOf(c *tls.Certificate) Validity {
 	v := Validity{From: c.Leaf.NotBefore, Expires: c.Leaf.NotAfter, Lifetime: c.Leaf.NotAfter.Sub(c.Leaf.NotBefore)}
 	for _, der := range c.Certificate[1:] {

@@ -199,7 +199,6 @@ func read(what, path string) ([]byte, error) {
 	return b, nil
 }
 
-// paths returns the paths of the files.
 func (f Files) paths() []string {
 	return slices.DeleteFunc([]string{f.CertFile, f.KeyFile, f.CAFile}, func(path string) bool { return path == "" })
 }

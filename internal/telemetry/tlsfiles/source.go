@@ -136,7 +136,6 @@ func (s *Source) setFault(f *Fault) {
 	}
 }
 
-// measureExpiry sets the metrics of when the certificate expires.
 func (s *Source) measureExpiry(m *material) {
 	if m.cert != nil && s.opts.Metrics != nil {
 		s.opts.Metrics.CertificateExpires(s.opts.Name, m.validity.Expires, m.validity.Lifetime)

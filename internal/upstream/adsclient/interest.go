@@ -81,7 +81,6 @@ func (p *protocolState) SetInterest(i *snapshot.Interest, again Resubscriptions)
 	return !p.tooManyUnused() && fits && (wanted || !ended)
 }
 
-// storeInterest stores the interest in a type.
 func (p *protocolState) storeInterest(t *typeState, in snapshot.TypeInterest, again *resubscription) {
 	t.wanted = subscription{wildcard: in.Wildcard, id: in.WildcardID, names: in.Names}
 	t.brought = in.Brought

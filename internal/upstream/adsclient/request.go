@@ -67,7 +67,6 @@ const (
 	deltaDetail      protowire.Number = 7
 )
 
-// appendText appends a string field.
 func appendText(b []byte, num protowire.Number, s string) []byte {
 	return protowire.AppendString(protowire.AppendTag(b, num, protowire.BytesType), s)
 }
@@ -79,7 +78,6 @@ func appendBytes(b []byte, num protowire.Number, v []byte) []byte {
 // invalidArgument is the code in the error_detail of a NACK.
 const invalidArgument = 3
 
-// appendStatus appends a google.rpc.Status.
 func appendStatus(b []byte, num protowire.Number, message string) []byte {
 	var s []byte
 	s = protowire.AppendVarint(protowire.AppendTag(s, 1, protowire.VarintType), invalidArgument)
@@ -109,7 +107,6 @@ func encodeList(num protowire.Number, t *typeState) []byte {
 	return b
 }
 
-// appendVersion appends an entry of initial_resource_versions.
 func appendVersion(b []byte, name, version string) []byte {
 	b = protowire.AppendTag(b, deltaInitial, protowire.BytesType)
 	b = protowire.AppendVarint(b, uint64(versionSize(name, version)))
@@ -120,7 +117,6 @@ func appendVersion(b []byte, name, version string) []byte {
 	return b
 }
 
-// nameSize is the encoded size of a name.
 func nameSize(num protowire.Number, name string) int {
 	return protowire.SizeTag(num) + protowire.SizeBytes(len(name))
 }

@@ -59,7 +59,6 @@ type typeContents struct {
 
 var noContents = new(typeContents)
 
-// index makes byAlias.
 func (t *typeContents) index() {
 	for name, r := range t.resources {
 		for _, alias := range r.AliasesAndGlob() {
@@ -71,7 +70,6 @@ func (t *typeContents) index() {
 	}
 }
 
-// ofType returns the content of a type.
 func (c *contents) ofType(typ xds.TypeURL) *typeContents {
 	if t := c.types[typ]; t != nil {
 		return t
@@ -135,7 +133,6 @@ func (d *Directory) Reload() (ok bool) {
 	return d.scan()
 }
 
-// paths returns the directory and the files in it.
 func (d *Directory) paths() []string {
 	names, _ := d.list() // read reports the error
 	out := []string{d.dir}
@@ -174,7 +171,6 @@ func (d *Directory) scan() (ok bool) {
 	return ok
 }
 
-// neverPublished reports whether nothing was published yet.
 func (d *Directory) neverPublished() bool {
 	now, _ := d.load()
 	return now == nil || now.failed != nil
@@ -305,7 +301,6 @@ func (d *Directory) list() (names []string, err error) {
 	return names, nil
 }
 
-// served reports whether the origin serves a file of this name.
 func served(name string) bool {
 	return !strings.HasPrefix(name, ".") && decoders[filepath.Ext(name)] != nil
 }

@@ -104,7 +104,6 @@ func (d *Directory) Serve(ctx context.Context, stream Stream) error {
 	}
 }
 
-// sleep waits for d or the end of ctx.
 func sleep(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -231,7 +230,6 @@ func (s *sentState) update(want snapshot.TypeInterest, forgotten map[string]stru
 	return u, first || renamed || len(u.Changed)+len(u.Removed) > 0
 }
 
-// differences are the names that differ between a and b.
 func differences(a, b *typeContents) map[string]struct{} {
 	out := make(map[string]struct{})
 	if a == b {
