@@ -18,7 +18,6 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/refusal"
-	"xdsrelay/internal/fanout/rest/resttest"
 	"xdsrelay/internal/fanout/subscriber/subscribertest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
@@ -77,7 +76,7 @@ func TestP6_SecretsOnlyToProvenIdentities(t *testing.T) {
 						if l.identity != "" {
 							policy.Identity = mustIdentity(t, l.identity)
 						}
-						r := &serverFixture{t: t, groups: r.groups, srv: r.srv, metrics: r.metrics, grpc: r.grpc}
+						r := r.with(t)
 						conn := r.dialTo(r.listen(policy), l.dial)
 						before := joined()
 
@@ -121,13 +120,12 @@ func TestP6_SecretsOnlyToProvenIdentities(t *testing.T) {
 // The message of a client that refuses a Secret is neither kept nor logged, since it may quote the
 // Secret.
 func TestP6_RefusedSecretsAreNotQuoted(t *testing.T) {
-	var log xdstest.Log
-	r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
+	r := newServerFixture(t, nil)
 	r.groups.Group("edge").Publish(update(t, xds.SecretType, "s"), update(t, xds.RuntimeType, "r"))
 	addr := r.listen(&listener.Policy{Key: "downstream", Secrets: config.SecretsAllow})
 	for i, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
-			r := &serverFixture{t: t, groups: r.groups, srv: r.srv, metrics: r.metrics, grpc: r.grpc}
+			r := r.with(t)
 			p := r.ads(r.dialTo(addr, nil), v)
 			p.ask(node("n"), xds.SecretType, "s")
 			nonce := p.gets(xds.SecretType)
@@ -142,8 +140,8 @@ func TestP6_RefusedSecretsAreNotQuoted(t *testing.T) {
 			})
 		})
 	}
-	r.eventually(func() bool { return strings.Count(log.String(), "client rejected a response") >= 2 }) // of each type; both variants have the same version
-	shown := log.String() + fmt.Sprint(r.srv.Clients(), r.groups.Nacks)
+	r.eventually(func() bool { return strings.Count(r.log.String(), "client rejected a response") >= 2 }) // of each type; both variants have the same version
+	shown := r.log.String() + fmt.Sprint(r.srv.Clients(), r.groups.Nacks)
 	if strings.Contains(shown, "top-secret") || strings.Count(shown, "may contain the Secret") < 3 || !strings.Contains(shown, "plainly wrong") {
 		t.Error(shown)
 	}
@@ -168,7 +166,7 @@ func TestP6_IdentityRefuses(t *testing.T) {
 	refused := 0
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
-			r := &serverFixture{t: t, groups: r.groups, srv: r.srv, metrics: r.metrics, grpc: r.grpc}
+			r := r.with(t)
 			mu.Lock()
 			joins = 0
 			mu.Unlock()
@@ -210,7 +208,7 @@ func TestP6_IdentityOfChangedNodes(t *testing.T) {
 	addr := r.listen(&listener.Policy{Key: "downstream", Identity: mustIdentity(t, `node.id == "n" && !("t" in node.dynamic_parameters)`)})
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
-			r := &serverFixture{t: t, groups: r.groups, srv: r.srv, metrics: r.metrics, grpc: r.grpc}
+			r := r.with(t)
 			p := r.ads(r.dialTo(addr, nil), v)
 			p.ask(node("n"), xds.ClusterType)
 			p.gets(xds.ClusterType)
@@ -277,14 +275,7 @@ func TestP5_RulesAndPoliciesChangeTogetherForPolls(t *testing.T) {
 	publishAll(r.serverFixture, "a", "edge", "victim")
 	v := newVictims()
 	r.groups.SetRules(v.key)
-	before := make(chan *resttest.Reply, 1)
-	go func() {
-		got, err := r.Post(xdstest.Context(t), r.HTTP("http1"), "/v3/discovery:clusters", resttest.Body(t, resttest.Request(in("edge"), xds.ClusterType, "")))
-		if err != nil {
-			t.Error(err)
-		}
-		before <- got
-	}()
+	before := r.BeginAs(xdstest.Context(t), r.HTTP("http1"), in("edge"), xds.ClusterType, "")
 	<-v.asked
 	policies := []PolicyChange{{Policy: policy, Identity: mustIdentity(t, `node.cluster == "victim"`), Secrets: config.SecretsAllow}}
 	r.srv.ChangeRules(policies, func() {

@@ -75,28 +75,15 @@ func TestDrainInAHurry(t *testing.T) {
 	})
 }
 
-// Endings that are planned are no line each; others are.
-func TestPlannedEndingsAreQuiet(t *testing.T) {
-	var log xdstest.Log
-	s := NewServer(Options{Metrics: newMetrics(t), Log: log.Logger()})
-	for _, r := range []telemetry.Reason{telemetry.KeyChanged, telemetry.Draining, telemetry.Unmapped} {
-		s.refusals.Note("client stream ended", refusal.New(codes.Unavailable, r, "why"), refusal.Client{Node: "n", Peer: "10.0.0.1:5"})
-	}
-	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "reason=unmapped") {
-		t.Error(text)
-	}
-}
-
 // The log line of a refused poll is like that of a refused stream: client, peer and reason.
 func TestRefusedPollsAreLogged(t *testing.T) {
-	var log xdstest.Log
-	r := newREST(t, func(o *Options) { o.Log = log.Logger() })
+	r := newREST(t, nil)
 	r.groups.Refuse = refuse(codes.PermissionDenied, telemetry.Unmapped)
 	c := r.HTTP("http1")
 	r.Refused(r.Ask(c, xds.ClusterType, ""), 403)
-	if n := log.Count(`level=INFO msg="client poll refused" node=n peer=127.0.0.1:`); n != 1 ||
-		log.Count(" reason=unmapped code=PermissionDenied error=") != 1 || log.Count("identity=") != 0 {
-		t.Error(log.String())
+	if n := r.log.Count(`level=INFO msg="client poll refused" node=n peer=127.0.0.1:`); n != 1 ||
+		r.log.Count(" reason=unmapped code=PermissionDenied error=") != 1 || r.log.Count("identity=") != 0 {
+		t.Error(r.log.String())
 	}
 	for body, reason := range map[string]string{"": "the body is empty", " \n": "the body is empty", "{": "not a DiscoveryRequest in canonical JSON"} {
 		got := xdstest.Must(r.Post(xdstest.Context(t), c, "/v3/discovery:clusters", []byte(body)))(t)
@@ -104,24 +91,32 @@ func TestRefusedPollsAreLogged(t *testing.T) {
 			t.Errorf("%q: %+v", body, f)
 		}
 	}
-	if log.Count("node=\"\"") != 0 || log.Count("reason=request_invalid") != 3 {
+	if r.log.Count("node=\"\"") != 0 || r.log.Count("reason=request_invalid") != 3 {
 		t.Error("a node that nobody knows is in the log, or what was refused is not")
 	}
 }
 
 // A line has the identity that the client's certificate proves. It has the key instead of the error
-// if the whole key is refused.
+// if the whole key is refused. Endings that are planned have no line.
 func TestRefusalsAreLogged(t *testing.T) {
 	var log xdstest.Log
 	s := NewServer(Options{Metrics: newMetrics(t), Log: log.Logger()})
 	away := refusal.New(codes.Unavailable, telemetry.OriginUnreachable, "a long story")
 	away.Key = "web"
-	s.refusals.Note("client stream ended", away, refusal.Client{Node: "n", Peer: "[::1]:5"})
-	if log.Count("node=n peer=[::1]:5 reason=origin_unreachable code=Unavailable key=web\n") != 1 {
-		t.Error(log.String())
-	}
-	s.refusals.Note("client stream ended", refusal.New(codes.Unavailable, telemetry.Identity, "why"), refusal.Client{Node: "n", Peer: "10.0.0.1:5", Identity: "uri:spiffe://n"})
-	if log.Count("identity=uri:spiffe://n reason=identity code=Unavailable error=why\n") != 1 {
-		t.Error("no identity in the line")
+	for _, c := range []struct {
+		*refusal.Refusal
+		refusal.Client
+		line string
+	}{
+		{refusal.New(codes.Unavailable, telemetry.KeyChanged, "why"), refusal.Client{Node: "n", Peer: "10.0.0.1:5"}, ""},
+		{refusal.New(codes.Unavailable, telemetry.Draining, "why"), refusal.Client{Node: "n", Peer: "10.0.0.1:5"}, ""},
+		{away, refusal.Client{Node: "n", Peer: "[::1]:5"}, "node=n peer=[::1]:5 reason=origin_unreachable code=Unavailable key=web\n"},
+		{refusal.New(codes.Unavailable, telemetry.Identity, "why"), refusal.Client{Node: "n", Peer: "10.0.0.1:5", Identity: "uri:spiffe://n"},
+			"identity=uri:spiffe://n reason=identity code=Unavailable error=why\n"},
+	} {
+		s.refusals.Note("client stream ended", c.Refusal, c.Client)
+		if text := strings.Join(log.Take(), ""); !strings.HasSuffix(text+"\n", c.line) || (text == "") != (c.line == "") {
+			t.Errorf("%s: logged %q", c.Reason, text)
+		}
 	}
 }

@@ -161,7 +161,7 @@ func TestClientsAfter(t *testing.T) {
 
 // A client does not have what is too large to be sent, nor a version that includes it.
 func TestTooLargeResponseIsNotCounted(t *testing.T) {
-	r, _ := smallServer(t, 1, time.Minute)
+	r := smallServer(t, 1, time.Minute)
 	g := r.groups.Group("edge")
 	long := strings.Repeat("l", 100)
 	g.Publish(update(t, xds.EndpointType, "a", long))

@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -24,13 +25,31 @@ import (
 // Each limit ends the stream that exceeds it, with its code, reason and
 // counter, and no other: a neighbour under the same key goes on.
 func TestLimits(t *testing.T) {
-	big := node("n")
-	big.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{"x": structpb.NewStringValue(strings.Repeat("x", 3000))}}
 	second := func(r *serverFixture, conn *grpc.ClientConn) *client {
 		c := r.delta(conn)
 		c.ask(xds.ClusterType)
 		return c
 	}
+	sends := func(all ...*discoveryv3.DeltaDiscoveryRequest) func(*serverFixture, *grpc.ClientConn) *client {
+		return func(r *serverFixture, _ *grpc.ClientConn) *client {
+			c := r.delta(nil)
+			for _, m := range all {
+				m.Node = cmp.Or(m.Node, node("n"))
+				c.must(m)
+			}
+			return c
+		}
+	}
+	request := func(url xds.TypeURL, names ...string) *discoveryv3.DeltaDiscoveryRequest {
+		return &discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(url), ResourceNamesSubscribe: names}
+	}
+	long, big := strings.Repeat("x", 2000), request(xds.ClusterType)
+	big.Node = node("n")
+	big.Node.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{"x": structpb.NewStringValue(strings.Repeat("x", 3000))}}
+	fromBefore := func(versions map[string]string) *discoveryv3.DeltaDiscoveryRequest {
+		return &discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(xds.ClusterType), InitialResourceVersions: versions}
+	}
+	tenNames := func(o *Options) { o.Limits.NamesPerStream = 10 }
 	for _, tc := range []struct {
 		reason  telemetry.Reason
 		code    codes.Code
@@ -46,75 +65,21 @@ func TestLimits(t *testing.T) {
 			other.want("a ")
 			return second(r, c)
 		}},
-		{telemetry.LimitRequestBytes, codes.ResourceExhausted, func(o *Options) { o.Limits.RequestBytes = 2000 }, func(r *serverFixture, _ *grpc.ClientConn) *client {
-			c := r.delta(nil)
-			c.must(&discoveryv3.DeltaDiscoveryRequest{Node: big, TypeUrl: string(xds.ClusterType)})
-			return c
-		}},
-		{telemetry.LimitNodeBytes, codes.ResourceExhausted, func(o *Options) { o.Limits.NodeBytes = 2000 }, func(r *serverFixture, _ *grpc.ClientConn) *client {
-			c := r.delta(nil)
-			c.must(&discoveryv3.DeltaDiscoveryRequest{Node: big, TypeUrl: string(xds.ClusterType)})
-			return c
-		}},
-		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, func(r *serverFixture, _ *grpc.ClientConn) *client {
-			c := r.delta(nil)
-			c.ask(xds.EndpointType, names(6)...)
-			c.ask(xds.RouteType, names(5)...) // over all types
-			return c
-		}},
-		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, func(r *serverFixture, _ *grpc.ClientConn) *client {
-			c := r.delta(nil) // in bytes: a name of 2 KB counts for eight
-			c.ask(xds.EndpointType, strings.Repeat("x", 2000))
-			c.ask(xds.RouteType, "a", "b", "c")
-			return c
-		}},
-		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, func(r *serverFixture, _ *grpc.ClientConn) *client {
-			c := r.delta(nil) // at once
-			c.ask(xds.EndpointType, "a", "b", "c", strings.Repeat("x", 2000))
-			return c
-		}},
-		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, func(r *serverFixture, _ *grpc.ClientConn) *client {
-			c := r.delta(nil)
-			c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(xds.ClusterType), InitialResourceVersions: map[string]string{"a": strings.Repeat("v", 3000)}})
-			return c
-		}},
-		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, func(r *serverFixture, _ *grpc.ClientConn) *client {
-			c := r.delta(nil)
-			brought := map[string]string{}
-			for _, n := range names(11) {
-				brought[n] = "v"
-			}
-			c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(xds.ClusterType), InitialResourceVersions: brought})
-			return c
-		}},
-		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, func(r *serverFixture, _ *grpc.ClientConn) *client {
-			c := r.delta(nil) // the same name: what counts is what has to be scanned
-			c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(xds.ClusterType), ResourceNamesUnsubscribe: make([]string, 11)})
-			return c
-		}},
-		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, func(r *serverFixture, _ *grpc.ClientConn) *client {
-			c := r.delta(nil) // of a type that nobody answers, so that nothing is sent
-			u := "type.googleapis.com/acme.Silent"
-			c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: u, ResourceNamesSubscribe: []string{"*"}})
-			for i := range 20 {
-				n := []string{"n" + string(rune('a'+i))}
-				if c.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: u, ResourceNamesSubscribe: n}) != nil ||
-					c.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: u, ResourceNamesUnsubscribe: n}) != nil {
-					break // it has been ended by then
-				}
-			}
-			return c
-		}},
-		{telemetry.LimitTypesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.TypesPerStream = 2 }, func(r *serverFixture, _ *grpc.ClientConn) *client {
-			c := r.delta(nil)
-			for _, u := range []xds.TypeURL{xds.ClusterType, xds.EndpointType, xds.RouteType} {
-				c.ask(u, "x")
-			}
-			return c
-		}},
+		{telemetry.LimitRequestBytes, codes.ResourceExhausted, func(o *Options) { o.Limits.RequestBytes = 2000 }, sends(big)},
+		{telemetry.LimitNodeBytes, codes.ResourceExhausted, func(o *Options) { o.Limits.NodeBytes = 2000 }, sends(big)},
+		// The names of all types count, in bytes: a name of 2 KB counts for eight.
+		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, tenNames, sends(request(xds.EndpointType, names(6)...), request(xds.RouteType, names(5)...))},
+		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, tenNames, sends(request(xds.EndpointType, long), request(xds.RouteType, "a", "b", "c"))},
+		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, tenNames, sends(request(xds.EndpointType, "a", "b", "c", long))},
+		// So do versions that a client brings, and the same name, which has to be scanned each time.
+		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, tenNames, sends(fromBefore(map[string]string{"a": strings.Repeat("v", 3000)}))},
+		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, tenNames, sends(fromBefore(versions(names(11))))},
+		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, tenNames, sends(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(xds.ClusterType), ResourceNamesUnsubscribe: make([]string, 11)})},
+		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 11 }, givingUp},
+		{telemetry.LimitTypesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.TypesPerStream = 2 },
+			sends(request(xds.ClusterType, "x"), request(xds.EndpointType, "x"), request(xds.RouteType, "x"))},
 		{telemetry.SendTimeout, codes.Unavailable, func(o *Options) { o.SendTimeout = 40 * time.Millisecond }, stalled},
 		{telemetry.LimitPinnedBytes, codes.ResourceExhausted, func(o *Options) { o.Limits.PinnedBytes, o.SendTimeout = 1000, time.Hour }, pinning},
-		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 11 }, givingUp},
 	} {
 		t.Run(string(tc.reason), func(t *testing.T) {
 			r := newServerFixture(t, tc.limit)

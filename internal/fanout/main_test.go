@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http/httptest"
 	"strings"
@@ -43,6 +42,7 @@ type serverFixture struct {
 	groups  *subscribertest.Joiner
 	srv     *Server
 	metrics *telemetry.Metrics
+	log     *xdstest.Log
 	grpc    *grpc.Server
 	addr    string // of the first listener
 }
@@ -50,8 +50,8 @@ type serverFixture struct {
 func newServerFixture(t testing.TB, change func(*Options)) *serverFixture {
 	t.Helper()
 	metrics := newMetrics(t)
-	r := &serverFixture{t: t, groups: &subscribertest.Joiner{}, metrics: metrics}
-	o := Options{Joiner: r.groups, Metrics: metrics, Replica: "replica", Settings: Settings{AckTimeout: time.Minute, RESTBytes: 1 << 30}, Log: slog.New(slog.DiscardHandler)}
+	r := &serverFixture{t: t, groups: &subscribertest.Joiner{}, metrics: metrics, log: new(xdstest.Log)}
+	o := Options{Joiner: r.groups, Metrics: metrics, Replica: "replica", Settings: Settings{AckTimeout: time.Minute, RESTBytes: 1 << 30}, Log: r.log.Logger()}
 	if change != nil {
 		change(&o)
 	}
@@ -75,6 +75,13 @@ func bubble(t *testing.T, change func(*Options)) (*Server, *subscribertest.Joine
 		change(&o)
 	}
 	return NewServer(o), h
+}
+
+// with returns the fixture for a subtest.
+func (r *serverFixture) with(t testing.TB) *serverFixture {
+	of := *r
+	of.t = t
+	return &of
 }
 
 // listen opens one more listener, and returns its address.

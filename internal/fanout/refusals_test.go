@@ -27,8 +27,7 @@ import (
 
 // Only a part of a long node ID is logged and answered.
 func TestRefusalsOfLongNames(t *testing.T) {
-	var log xdstest.Log
-	r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
+	r := newServerFixture(t, nil)
 	r.addr = r.listen(&listener.Policy{Key: "downstream", Identity: mustIdentity(t, "false"), Secrets: config.SecretsMTLS})
 	c := r.delta(nil)
 	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node(strings.Repeat("n", 100_000)), TypeUrl: string(xds.ClusterType)})
@@ -36,8 +35,8 @@ func TestRefusalsOfLongNames(t *testing.T) {
 	if s.Code() != codes.PermissionDenied || len(s.Message()) > 1000 {
 		t.Errorf("ended with %v and %d bytes: %.200s", s.Code(), len(s.Message()), s.Message())
 	}
-	r.eventually(func() bool { return log.Count("client stream ended") > 0 })
-	if n := log.Count("n"); n > 1000 {
+	r.eventually(func() bool { return r.log.Count("client stream ended") > 0 })
+	if n := r.log.Count("n"); n > 1000 {
 		t.Errorf("%d letters of the id are logged", n)
 	}
 }
@@ -57,9 +56,7 @@ func TestRefusalsOfFirstRequestsNameTheNode(t *testing.T) {
 		"large": {nil, long, telemetry.LimitNodeBytes, http.StatusRequestEntityTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var log xdstest.Log
 			r := newREST(t, func(o *Options) {
-				o.Log = log.Logger()
 				o.Limits.NamesPerStream, o.Limits.NodeBytes = 2, 500
 			})
 			if of.reason == telemetry.NameBytes {
@@ -71,7 +68,7 @@ func TestRefusalsOfFirstRequestsNameTheNode(t *testing.T) {
 			c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node(of.node), TypeUrl: string(xds.EndpointType), ResourceNamesSubscribe: of.names})
 			_ = c.ends()
 			is := of.node[:min(len(of.node), refusal.MaxNode)]
-			r.eventually(func() bool { return log.Count(`msg="client stream ended" node=`+is+" ") == 1 })
+			r.eventually(func() bool { return r.log.Count(`msg="client stream ended" node=`+is+" ") == 1 })
 			away := func() bool {
 				return slices.ContainsFunc(r.srv.RecentRefusals(), func(a refusal.Recent) bool { return a.Reason == string(of.reason) && a.Node == is })
 			}
@@ -79,8 +76,8 @@ func TestRefusalsOfFirstRequestsNameTheNode(t *testing.T) {
 				t.Errorf("%+v", r.srv.RecentRefusals())
 			}
 			r.Refused(<-r.BeginAs(xdstest.Context(t), r.HTTP("http1"), node(of.node), xds.EndpointType, "", of.names...), of.status)
-			if log.Count(`msg="client poll refused" node=`+is+" ") != 1 {
-				t.Error(&log)
+			if r.log.Count(`msg="client poll refused" node=`+is+" ") != 1 {
+				t.Error(r.log)
 			}
 		})
 	}
@@ -167,16 +164,15 @@ func TestUnsupportedCallsAreNamed(t *testing.T) {
 		"gzip": {delta, []grpc.DialOption{grpc.WithCompressor(grpc.NewGZIPCompressor())}, telemetry.Compression, "the client compresses its requests with gzip"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var log xdstest.Log
-			r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
+			r := newServerFixture(t, nil)
 			s := xdstest.Must(xdstest.Dial(t, r.addr, nil, tc.option...).NewStream(xdstest.Context(t), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, tc.method))(t)
 			if err := s.RecvMsg(nil); status.Code(err) != codes.Unimplemented {
 				t.Errorf("ended with %v", err)
 			}
 			r.counted(tc.reason, 1)
 			r.recently(tc.reason, tc.text)
-			if log.Count(`msg="client stream refused" peer=127.0.0.1:`) != 1 || log.Count(tc.text) != 1 {
-				t.Error(&log)
+			if r.log.Count(`msg="client stream refused" peer=127.0.0.1:`) != 1 || r.log.Count(tc.text) != 1 {
+				t.Error(r.log)
 			}
 		})
 	}
@@ -212,8 +208,7 @@ func TestOtherProtocolsAreNamed(t *testing.T) {
 		"gRPC for TLS":    {say("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), certs.server(false), telemetry.Handshake, "the client uses HTTP/2 without TLS"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var log xdstest.Log
-			r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
+			r := newServerFixture(t, nil)
 			c := xdstest.Must(net.Dial("tcp", r.listen(&listener.Policy{Key: "downstream", TLS: tc.tls})))(t)
 			defer func() { _ = c.Close() }()
 			tc.client(c)
@@ -221,7 +216,7 @@ func TestOtherProtocolsAreNamed(t *testing.T) {
 			r.recently(tc.reason, c.LocalAddr().String(), tc.text)
 			msg := map[telemetry.Reason]string{telemetry.Protocol: "client uses another protocol", telemetry.Handshake: "client TLS handshake failed"}[tc.reason]
 			r.eventually(func() bool { // the line is written after the counts
-				return log.Count(`level=WARN msg="`+msg+`" peer=`+c.LocalAddr().String()+" listener=downstream reason="+string(tc.reason)) == 1 && log.Count(tc.text) == 1
+				return r.log.Count(`level=WARN msg="`+msg+`" peer=`+c.LocalAddr().String()+" listener=downstream reason="+string(tc.reason)) == 1 && r.log.Count(tc.text) == 1
 			})
 		})
 	}
@@ -289,8 +284,7 @@ func TestP70_OtherProtocolsAreNamed(t *testing.T) {
 
 // A request that is too large to be read is logged with its peer, and remembered for the status.
 func TestTooLargeRequestsAreNamed(t *testing.T) {
-	var log xdstest.Log
-	r := newServerFixture(t, func(o *Options) { o.Log, o.Limits.RequestBytes = log.Logger(), 1000 })
+	r := newServerFixture(t, func(o *Options) { o.Limits.RequestBytes = 1000 })
 	c := r.delta(nil)
 	c.ask(xds.ClusterType, strings.Repeat("x", 2000))
 	if got := c.ends(); got.Code() != codes.ResourceExhausted {
@@ -298,5 +292,5 @@ func TestTooLargeRequestsAreNamed(t *testing.T) {
 	}
 	r.recently(telemetry.LimitRequestBytes, "downstream.limits.request_bytes")
 	r.counted(telemetry.LimitRequestBytes, 1)
-	r.eventually(func() bool { return log.Count(" peer=127.0.0.1:") == 1 && log.Count(" reason=request_bytes") == 1 })
+	r.eventually(func() bool { return r.log.Count(" peer=127.0.0.1:") == 1 && r.log.Count(" reason=request_bytes") == 1 })
 }

@@ -64,8 +64,7 @@ func publishAll(r *serverFixture, what string, clusters ...string) {
 func TestP5_RekeyEndsStreamsOfChangedKeys(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
-			var log xdstest.Log
-			r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
+			r := newServerFixture(t, nil)
 			publishAll(r, "a", "edge", "other", "moved")
 			next := func(c *plain, name string, resources int) {
 				t.Helper()
@@ -88,13 +87,13 @@ func TestP5_RekeyEndsStreamsOfChangedKeys(t *testing.T) {
 			all := map[xds.Variant]int{xds.SotW: 2, xds.Delta: 1}[v]
 			next(stays, "b", all)
 			next(again, "b", all)
-			if log.Count("rules, identity or secrets changed: the relay ends the affected streams") != 1 || log.Count("moving=1 refused=0 clients=2 over=0s") != 1 {
-				t.Errorf("the log has no summary:\n%s", log.String())
+			if r.log.Count("rules, identity or secrets changed: the relay ends the affected streams") != 1 || r.log.Count("moving=1 refused=0 clients=2 over=0s") != 1 {
+				t.Errorf("the log has no summary:\n%s", r.log.String())
 			}
 			// The same rules once more change nothing.
 			r.srv.Rekey(0)
 			r.eventually(func() bool {
-				return log.Count("rules, identity or secrets changed: every client keeps its keys\" clients=2") == 1
+				return r.log.Count("rules, identity or secrets changed: every client keeps its keys\" clients=2") == 1
 			})
 			r.counted(telemetry.KeyChanged, 1)
 		})
@@ -121,8 +120,7 @@ func TestP5_RekeyLooksAtEveryType(t *testing.T) {
 			by := func(r rules) func(*corev3.Node, xds.TypeURL) (string, error) {
 				return func(_ *corev3.Node, typ xds.TypeURL) (string, error) { return r[typ], nil }
 			}
-			var log xdstest.Log
-			r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
+			r := newServerFixture(t, nil)
 			publishAll(r, "a", "k", "e")
 			r.groups.SetRules(by(tc.was))
 			c := r.opened("edge")
@@ -137,7 +135,7 @@ func TestP5_RekeyLooksAtEveryType(t *testing.T) {
 				r.wantEnd(c, tc.code, tc.reason)
 				return
 			}
-			r.eventually(func() bool { return log.Count("every client keeps its keys") == 1 })
+			r.eventually(func() bool { return r.log.Count("every client keeps its keys") == 1 })
 			publishAll(r, "b", "k")
 			c.want("b ")
 		})
@@ -147,8 +145,7 @@ func TestP5_RekeyLooksAtEveryType(t *testing.T) {
 // A type's key is that of the node as it was at the type's first request, for other
 // rules too: dynamic parameters that came since move nothing.
 func TestP5_RekeyKnowsTheNodeOfEachType(t *testing.T) {
-	var log xdstest.Log
-	r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
+	r := newServerFixture(t, nil)
 	byParameter := func(n *corev3.Node, _ xds.TypeURL) (string, error) {
 		return "k" + n.DynamicParameters["x"].GetParams()["y"], nil
 	}
@@ -160,15 +157,14 @@ func TestP5_RekeyKnowsTheNodeOfEachType(t *testing.T) {
 	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: later, TypeUrl: string(xds.EndpointType), ResourceNamesSubscribe: []string{"a"}})
 	c.want("a ")
 	r.srv.Rekey(0)
-	r.eventually(func() bool { return log.Count("every client keeps its keys") == 1 })
+	r.eventually(func() bool { return r.log.Count("every client keeps its keys") == 1 })
 }
 
 // A client that the identity rule does not admit any more is refused; so is a stream of
 // Secrets that are not given to it any more, and an aggregated one comes again
 // without them.
 func TestP5_RekeyHoldsTheGate(t *testing.T) {
-	var log xdstest.Log
-	r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
+	r := newServerFixture(t, nil)
 	publishAll(r, "a", "edge")
 	policy := &listener.Policy{Key: "downstream", Secrets: config.SecretsAllow}
 	r.addr = r.listen(policy)
@@ -176,7 +172,7 @@ func TestP5_RekeyHoldsTheGate(t *testing.T) {
 	r.srv.ChangeRules([]PolicyChange{{Policy: policy, Identity: mustIdentity(t, `node.id != "n"`), Secrets: config.SecretsAllow}}, func() {}, 0)
 	r.wantEnd(c, codes.PermissionDenied, telemetry.Identity)
 	r.eventually(func() bool {
-		return log.Count(`msg="rules, identity or secrets changed: the relay ends the affected streams" moving=0 refused=1 clients=1 over=0s`) == 1
+		return r.log.Count(`msg="rules, identity or secrets changed: the relay ends the affected streams" moving=0 refused=1 clients=1 over=0s`) == 1
 	})
 
 	policy.Reconfigure(nil, config.SecretsAllow)
@@ -189,18 +185,17 @@ func TestP5_RekeyHoldsTheGate(t *testing.T) {
 	r.wantEnd(ads, codes.Unavailable, telemetry.Secrets)
 	r.srv.Rekey(0)
 	r.eventually(func() bool {
-		return log.Count(`msg="rules, identity or secrets changed: every client keeps its keys" clients=0`) == 1
+		return r.log.Count(`msg="rules, identity or secrets changed: every client keeps its keys" clients=0`) == 1
 	})
 }
 
 // A stream that looks up its key just when the rules change is not forgotten.
 func TestP5_RekeyWhileAStreamJoins(t *testing.T) {
-	var log xdstest.Log
-	r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
+	r := newServerFixture(t, nil)
 	publishAll(r, "a", "edge", "moved")
 	joined := func() { // has its key, and is nowhere to be seen
 		r.rekeyed(0, moved)
-		r.eventually(func() bool { return log.Count("rules, identity or secrets changed") == 1 })
+		r.eventually(func() bool { return r.log.Count("rules, identity or secrets changed") == 1 })
 	}
 	r.groups.Mu.Lock()
 	r.groups.Joined = joined
@@ -353,15 +348,7 @@ func TestP5_RekeyEndsPolls(t *testing.T) {
 	publishAll(r.serverFixture, "b", "moved")
 	c := r.HTTP("http1")
 	ask := func(cluster, version string) <-chan *resttest.Reply {
-		out := make(chan *resttest.Reply, 1)
-		go func() {
-			got, err := r.Post(xdstest.Context(t), c, "/v3/discovery:clusters", resttest.Body(t, resttest.Request(in(cluster), xds.ClusterType, version)))
-			if err != nil {
-				t.Error(err)
-			}
-			out <- got
-		}()
-		return out
+		return r.BeginAs(xdstest.Context(t), c, in(cluster), xds.ClusterType, version)
 	}
 	edge, other := r.Response(<-ask("edge", "")), r.Response(<-ask("other", ""))
 	held, stays := ask("edge", edge.VersionInfo), ask("other", other.VersionInfo)
@@ -384,13 +371,12 @@ func TestP5_RekeyEndsPolls(t *testing.T) {
 
 // The same holds for a poll that joins while the rules change.
 func TestP5_RekeyWhileAPollJoins(t *testing.T) {
-	var log xdstest.Log
-	r := newREST(t, func(o *Options) { o.Log = log.Logger() })
+	r := newREST(t, nil)
 	publishAll(r.serverFixture, "a", "edge")
 	publishAll(r.serverFixture, "b", "moved")
 	joined := func() {
 		r.rekeyed(0, moved)
-		r.eventually(func() bool { return log.Count("rules, identity or secrets changed") == 1 })
+		r.eventually(func() bool { return r.log.Count("rules, identity or secrets changed") == 1 })
 	}
 	r.groups.Mu.Lock()
 	r.groups.Joined = joined

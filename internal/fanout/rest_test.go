@@ -15,7 +15,6 @@ import (
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -357,16 +356,7 @@ func TestP6_HeldPollsAreAdmittedAgain(t *testing.T) {
 	publishAll(r.serverFixture, "a", "edge")
 	c := r.HTTP("http1")
 	ask := func(id, version string) <-chan *resttest.Reply {
-		out := make(chan *resttest.Reply, 1)
-		go func() {
-			n := &corev3.Node{Id: id, Cluster: "edge"}
-			got, err := r.Post(xdstest.Context(t), c, "/v3/discovery:clusters", resttest.Body(t, resttest.Request(n, xds.ClusterType, version)))
-			if err != nil {
-				t.Error(err)
-			}
-			out <- got
-		}()
-		return out
+		return r.BeginAs(xdstest.Context(t), c, node(id), xds.ClusterType, version)
 	}
 	has := r.Response(<-ask("n", "")).VersionInfo
 	barred, stays := ask("n", has), ask("m", has)

@@ -26,8 +26,7 @@ import (
 // A first request with an error and no nonce reports something, and so does each request of
 // istio-agent about its machine's health. It is no subscription. It is counted and shown.
 func TestP3_Reports(t *testing.T) {
-	var log xdstest.Log
-	r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
+	r := newServerFixture(t, nil)
 	r.groups.Refuse = func(j subscribertest.Join) *refusal.Refusal {
 		if j.Type != xds.ClusterType {
 			t.Errorf("%s joined", j.Type)
@@ -55,8 +54,8 @@ func TestP3_Reports(t *testing.T) {
 		&discoveryv3.DiscoveryRequest{TypeUrl: string(xds.ClusterType)})
 	s.gets(xds.ClusterType)
 	r.counted(telemetry.Report, 7)
-	if log.Count("reason=report") != 7 || log.Count("the probe failed") != 4 {
-		t.Error(log.String())
+	if r.log.Count("reason=report") != 7 || r.log.Count("the probe failed") != 4 {
+		t.Error(r.log.String())
 	}
 	if recent := r.srv.RecentRefusals(); len(recent) != 1 || recent[0].Reason != "report" || recent[0].Count != 7 || recent[0].Node != "n" {
 		t.Errorf("%+v", recent)
@@ -71,8 +70,7 @@ func TestP3_Reports(t *testing.T) {
 // A delta client gets nothing of resources that a SotW origin sends without names. That is counted,
 // logged and shown as long as it lasts.
 func TestP3_NoNamesForDelta(t *testing.T) {
-	var log xdstest.Log
-	r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
+	r := newServerFixture(t, nil)
 	const thing = "type.googleapis.com/acme.Thing"
 	publish := func(names ...string) {
 		u := update(t, thing, names...)
@@ -99,8 +97,8 @@ func TestP3_NoNamesForDelta(t *testing.T) {
 	gauge(1)
 	r.is("STALE")
 	r.counted(telemetry.NoNames, 2)
-	if log.Count("reason=no_names") != 2 {
-		t.Error(log.String())
+	if r.log.Count("reason=no_names") != 2 {
+		t.Error(r.log.String())
 	}
 	xdstest.NoError(t, c.CloseSend())
 	gauge(0)
@@ -109,8 +107,7 @@ func TestP3_NoNamesForDelta(t *testing.T) {
 // A first type that maps to nothing is refused; a later one gets no response,
 // and the others go on.
 func TestP5_Unmapped(t *testing.T) {
-	var log xdstest.Log
-	r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
+	r := newServerFixture(t, nil)
 	r.groups.Refuse = func(j subscribertest.Join) *refusal.Refusal {
 		if j.Type == xds.RouteType {
 			return refusal.New(codes.PermissionDenied, telemetry.Unmapped, "no rule matches")
@@ -132,8 +129,8 @@ func TestP5_Unmapped(t *testing.T) {
 	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "b"))
 	c.want("b ")
 	r.counted(telemetry.UnmappedLater, 1)
-	if log.Count("reason=unmapped_later_type error=") != 1 {
-		t.Error(log.String())
+	if r.log.Count("reason=unmapped_later_type error=") != 1 {
+		t.Error(r.log.String())
 	}
 	u := r.unacknowledged("n") // the ACK of the clusters may be pending
 	if last := u[len(u)-1]; last.Type.URL != xds.RouteType || last.NoKey != "unmapped_later_type" {

@@ -116,7 +116,7 @@ func TestP6_SecretsForTokens(t *testing.T) {
 			if l.tls != nil {
 				dial = c.client()
 			}
-			r := &serverFixture{t: t, groups: r.groups, srv: r.srv, metrics: r.metrics, grpc: r.grpc}
+			r := r.with(t)
 			sds := r.sds(r.dialWith(r.listen(p), authorization, dial), xds.Delta)
 			sds.ask(n, xds.SecretType, "s")
 			if l.lacks == "" {

@@ -35,8 +35,7 @@ import (
 // Above the limit, of all listeners together, a connection waits until another is closed. The log
 // and the status name it.
 func TestConnectionsWait(t *testing.T) {
-	var log xdstest.Log
-	r := newServerFixture(t, func(o *Options) { o.Limits.Connections, o.Log = 1, log.Logger() })
+	r := newServerFixture(t, func(o *Options) { o.Limits.Connections = 1 })
 	first := xdstest.Must(net.Dial("tcp", r.addr))(t)
 	defer func() { _ = first.Close() }()
 	if _, err := io.ReadFull(first, make([]byte, 9)); err != nil { // the server's settings: it is accepted
@@ -46,7 +45,7 @@ func TestConnectionsWait(t *testing.T) {
 	defer func() { _ = second.Close() }()
 	r.counted(telemetry.LimitConnections, 1)
 	r.eventually(func() bool {
-		return log.Count(`level=WARN msg="client connections wait" peer=`+second.LocalAddr().String()+` listener=downstream.listeners[1] reason=connections`) == 1
+		return r.log.Count(`level=WARN msg="client connections wait" peer=`+second.LocalAddr().String()+` listener=downstream.listeners[1] reason=connections`) == 1
 	})
 	if got := r.srv.RecentRefusals(); len(got) != 1 || got[0].Reason != "connections" || !strings.Contains(got[0].Error, second.LocalAddr().String()) {
 		t.Errorf("%+v", got)
