@@ -291,20 +291,30 @@ func (v *checks) aggregation() {
 		v.fault("aggregation.file", "cannot be combined with aggregation.rules; use only one of them")
 	}
 	v.oneOf("aggregation.unmatched", a.Unmatched, UnmatchedReject, UnmatchedNode)
-	if _, err := Percent(a.MaxRekeyed); err != nil {
+	if _, err := parsePercent(a.MaxRekeyed); err != nil {
 		v.fault("aggregation.max_rekeyed", "%v", err)
 	}
 	v.faults = append(v.faults, CheckRules("aggregation.rules", a.Rules, v.Places)...)
 }
 
-// Percent returns the number in a percentage such as "50%", from 0 to 100.
-func Percent(s string) (float64, error) {
+// parsePercent returns the number in a percentage such as "50%", from 0 to 100.
+func parsePercent(s string) (float64, error) {
 	number, is := strings.CutSuffix(s, "%")
 	p, err := strconv.ParseFloat(number, 64)
 	if !is || err != nil || !(p >= 0 && p <= 100) { // NaN is none of both
 		return 0, fmt.Errorf("must be a percentage from 0%% to 100%%, but is %q", s)
 	}
 	return p, nil
+}
+
+// fewClients is the number of clients below which max_rekeyed does not apply: one of few clients is a
+// large share.
+const fewClients = 20
+
+// NeedsForce reports whether a reload that changes the key of so many of the clients needs force.
+func (a *Aggregation) NeedsForce(rekeyed, clients int) bool {
+	percent, err := parsePercent(a.MaxRekeyed) // it was checked
+	return err == nil && clients >= fewClients && float64(100*rekeyed) > percent*float64(clients)
 }
 
 // CheckRules checks rules as far as that needs no compiler. key is the list's key.

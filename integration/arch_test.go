@@ -255,6 +255,10 @@ var layers = map[string]place{
 		[]string{"internal/xds", "internal/admin/jsonyaml"},
 		"it prints texts and tables, and does not depend on their meaning",
 	},
+	"internal/validation": {
+		[]string{"internal/aggregator", "internal/expr", "internal/admin", "internal/fanout/tokens", "internal/store", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/upstream/filesource", "config"},
+		"a configuration is right or wrong, whether or not a relay runs with it",
+	},
 	"internal/adminclient": {
 		[]string{"internal/terminal", "internal/admin", "internal/admin/overview", "internal/admin/sources", "internal/telemetry", "internal/telemetry/tlsfiles", "config"},
 		"it asks a running relay over HTTP, and shows nothing",
@@ -269,7 +273,7 @@ var layers = map[string]place{
 	},
 
 	"cmd/relay": {
-		[]string{"internal/terminal", "internal/adminclient", "internal/status", "internal/wait", "internal/xds", "internal/xds/snapshot", "internal/anytypes", "internal/expr", "internal/telemetry", "internal/telemetry/logsample", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/filewatch", "internal/spelling", "config",
+		[]string{"internal/terminal", "internal/adminclient", "internal/status", "internal/validation", "internal/wait", "internal/xds", "internal/xds/snapshot", "internal/anytypes", "internal/expr", "internal/telemetry", "internal/telemetry/logsample", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/filewatch", "internal/spelling", "config",
 			"internal/aggregator", "internal/upstream", "internal/upstream/connections", "internal/upstream/filesource", "internal/upstream/timing", "internal/fanout", "internal/fanout/inspect", "internal/fanout/tokens", "internal/fanout/listener", "internal/fanout/refusal", "internal/store", "internal/cluster", "internal/ownership", "internal/orchestrator",
 			"internal/admin", "internal/admin/compare", "internal/admin/keystatus", "internal/admin/memberread", "internal/admin/rulestatus", "internal/admin/sources", "internal/admin/grpcadmin", "internal/admin/jsonyaml", "internal/admin/overview", "internal/fleet"},
 		"a command imports no other and no test",

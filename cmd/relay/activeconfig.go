@@ -11,13 +11,14 @@ import (
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/orchestrator"
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/validation"
 )
 
 // activeConfig is a configuration with what was compiled from it. It is immutable: a reload makes
 // another.
 type activeConfig struct {
 	cfg *config.Config
-	*compiled
+	*validation.Compiled
 }
 
 // reloadable matches the keys whose new values apply without a restart. The keys of listeners need
@@ -96,8 +97,8 @@ func matchingListener(i int, of, in *config.Config) int {
 // changed keys. It returns the keys of the admission rules that changed. These may be missing in
 // changed: if the number of listeners changed, that has only the list's key.
 func (r *relay) reconfigure(next *activeConfig, changed []string) []string {
-	if next.rules != r.active.Load().rules {
-		next.rules.CountErrors(r.metrics.RuleErrors)
+	if next.Rules != r.active.Load().Rules {
+		next.Rules.CountErrors(r.metrics.RuleErrors)
 	}
 	r.active.Store(next)
 	if r.member != nil {
@@ -115,7 +116,7 @@ func (r *relay) reconfigure(next *activeConfig, changed []string) []string {
 		l := next.cfg.Downstream.Listen()[i]
 		if keys := e.changedAdmission(l); len(keys) > 0 {
 			admits = append(admits, keys...)
-			policies = append(policies, fanout.PolicyChange{Policy: e.policy, Identity: next.identities[i], Secrets: l.Secrets})
+			policies = append(policies, fanout.PolicyChange{Policy: e.policy, Identity: next.Identities[i], Secrets: l.Secrets})
 		}
 		e.admits.Store(admissionOf(l))
 	}
@@ -132,10 +133,6 @@ func (r *relay) reconfigure(next *activeConfig, changed []string) []string {
 	return admits
 }
 
-// fewClients is the number of clients below which aggregation.max_rekeyed does not apply: one of
-// few clients is a large share.
-const fewClients = 20
-
 // checkRekeyed returns a fault if the rules of next give more clients another key, or none, than its
 // aggregation.max_rekeyed allows. changed are its changed keys. It does not count clients that a new
 // identity rule refuses: an identity must be revocable at once. compared counts the clients meanwhile.
@@ -144,24 +141,18 @@ func (r *relay) checkRekeyed(next *activeConfig, changed []string, compared *ato
 		return nil
 	}
 	rekeyed, clients := 0, 0
-	for c := range r.fanout.PreviewRekey(0, next.rules.Key) {
+	for c := range r.fanout.PreviewRekey(0, next.Rules.Key) {
 		clients++
 		compared.Add(1)
 		if len(c.Changes) > 0 {
 			rekeyed++
 		}
 	}
-	if !tooManyRekeyed(next.cfg, rekeyed, clients) {
+	if !next.cfg.Aggregation.NeedsForce(rekeyed, clients) {
 		return nil
 	}
 	return config.Faults{next.cfg.Places.Fault("aggregation", "the new rules change the key of %d of %d clients, more than aggregation.max_rekeyed (%s); run 'relay reload --force' to apply them",
 		rekeyed, clients, next.cfg.Aggregation.MaxRekeyed)}
-}
-
-// tooManyRekeyed reports whether a reload to cfg that rekeys so many of the clients needs force.
-func tooManyRekeyed(cfg *config.Config, rekeyed, clients int) bool {
-	percent, err := config.Percent(cfg.Aggregation.MaxRekeyed) // it was checked
-	return err == nil && clients >= fewClients && float64(100*rekeyed) > percent*float64(clients)
 }
 
 // aggregation matches the keys that change the rules.
@@ -196,7 +187,7 @@ func (r *relay) fanoutSettings(c *activeConfig) fanout.Settings {
 func (r *relay) registrySettings(c *activeConfig) orchestrator.Settings {
 	u, l := &c.cfg.Upstream, &c.cfg.Downstream.Limits
 	return orchestrator.Settings{
-		Keys: c.rules, Settle: c.cfg.Downstream.Settle, RemovalDelay: c.cfg.Downstream.RemovalDelay, Linger: u.Linger, IdleTTL: u.IdleTTL, MaxIdle: u.MaxIdle,
+		Keys: c.Rules, Settle: c.cfg.Downstream.Settle, RemovalDelay: c.cfg.Downstream.RemovalDelay, Linger: u.Linger, IdleTTL: u.IdleTTL, MaxIdle: u.MaxIdle,
 		Limits: orchestrator.Limits{Keys: l.Keys, KeysPerPeer: l.KeysPerPeer, NamesPerKey: l.NamesPerKey, TypesPerKey: l.TypesPerKey},
 	}
 }
@@ -217,5 +208,5 @@ func (c *activeConfig) warn(log *slog.Logger, before *activeConfig) {
 }
 
 func (c *activeConfig) warnings() config.Faults {
-	return append(warnings(c.cfg, c.compiled), c.rules.Warnings()...)
+	return append(validation.Warnings(c.cfg, c.Compiled), c.Rules.Warnings()...)
 }

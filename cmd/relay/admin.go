@@ -18,7 +18,7 @@ func (r *relay) newAdmin(drain func()) (*admin.Server, error) {
 	o := admin.Options{
 		Config: r.cfg.Admin, Name: r.cfg.Name, Version: version,
 		Clients: r.fanout, Keys: r.keys(), Origins: r.origins,
-		Rules:   func() admin.Rules { return r.active.Load().rules },
+		Rules:   func() admin.Rules { return r.active.Load().Rules },
 		Metrics: r.metrics, Level: r.level, Drain: drain, Log: r.log,
 		Admitted: r.admitted, Configuration: r.configuration, Reload: r.reload,
 		Problems: func() []overview.Problem { return r.lines.problems() },

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/validation"
 )
 
 // validate, serve and a reload find the same faults with the same places.
@@ -47,10 +48,10 @@ func TestReloadOpensNothingAgain(t *testing.T) {
 	g := newReloadFixture(t, "")
 	cfg := *g.r.active.Load().cfg
 	cfg.Upstream.Origins = []config.Origin{{Address: "file://" + filepath.Join(g.dir, "token")}} // as if a file stood there now
-	if _, err := checked(&cfg, nil, &cfg); err != nil {
+	if _, err := validation.Check(&cfg, nil, &cfg); err != nil {
 		t.Error(err)
 	}
-	if _, err := checked(&cfg, nil, g.r.cfg); err == nil || !strings.Contains(err.Error(), "upstream.origins[0].address") {
+	if _, err := validation.Check(&cfg, nil, g.r.cfg); err == nil || !strings.Contains(err.Error(), "upstream.origins[0].address") {
 		t.Errorf("%v", err)
 	}
 }

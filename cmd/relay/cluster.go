@@ -28,6 +28,7 @@ import (
 	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/ownership"
 	"xdsrelay/internal/telemetry/tlsfiles"
+	"xdsrelay/internal/validation"
 	"xdsrelay/internal/xds"
 )
 
@@ -50,11 +51,11 @@ type member struct {
 // newMember makes a member without its server, which needs the registry.
 func (r *relay) newMember(c *activeConfig) (*member, error) {
 	conf := &r.cfg.Cluster
-	m := &member{relay: r, identity: c.memberIdentity}
+	m := &member{relay: r, identity: c.MemberIdentity}
 	var creds credentials.TransportCredentials = insecure.NewCredentials()
 	if conf.TLS.CertFile != "" {
 		var err error
-		if m.certs, err = tlsfiles.Open(memberFiles(conf.TLS), tlsfiles.Options{Name: "cluster.tls", CAsChanged: m.casChanged, Metrics: r.metrics, Log: r.log}); err != nil {
+		if m.certs, err = tlsfiles.Open(validation.MemberFiles(conf.TLS), tlsfiles.Options{Name: "cluster.tls", CAsChanged: m.casChanged, Metrics: r.metrics, Log: r.log}); err != nil {
 			return nil, fmt.Errorf("cluster.tls: %w", err)
 		}
 		creds = memberCredentials{credentials.NewTLS(m.certs.Client("")), m.certs, m.identity}
@@ -94,7 +95,7 @@ func (m *member) setCompat() {
 		origins = append(origins, o.Name)
 	}
 	text, err := json.Marshal([]any{
-		memberProtocol, active.cfg.Aggregation.Rules, active.rules.FileText(), active.cfg.Aggregation.Unmatched,
+		memberProtocol, active.cfg.Aggregation.Rules, active.Rules.FileText(), active.cfg.Aggregation.Unmatched,
 		start.Upstream.Node, start.Upstream.Variant, start.Downstream.Versions, origins, start.Upstream.ByToken(),
 	})
 	if err != nil {
@@ -203,10 +204,6 @@ func (m *member) owner(key xds.Key) (name string, self bool) {
 		return o.Name, o.Self
 	}
 	return m.relay.cfg.Name, true
-}
-
-func memberFiles(t config.MemberTLS) tlsfiles.Files {
-	return tlsfiles.Files{CertFile: t.CertFile, KeyFile: t.KeyFile, CAFile: t.CAFile}
 }
 
 // memberCredentials connect to a member, whose certificate the CA and cluster.identity have to accept.

@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/validation"
 )
 
 // runRelay runs the program with args in this process.
@@ -226,10 +227,10 @@ func TestSecured(t *testing.T) {
 func TestValidateAsData(t *testing.T) {
 	dir := files(t, map[string]string{"r.yaml": origins + "log: {level: loud}\n"})
 	file := filepath.Join(dir, "r.yaml")
-	want := validation{File: file}
+	want := validation.Report{File: file}
 	for _, format := range []string{"json", "yaml"} {
 		code, out, _ := runRelay("validate", "-c", file, "-o", format)
-		var got validation
+		var got validation.Report
 		var err error
 		if format == "json" {
 			err = json.Unmarshal([]byte(out), &got)

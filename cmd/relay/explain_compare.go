@@ -71,7 +71,7 @@ func explainCompare(cmd *cobra.Command, file string, nodeFiles []string) (*compa
 		if err != nil {
 			return nil, aggregator.ExprFaults(cfg.Places, "upstream.node", err)
 		}
-		sentBy = nodeOf(program)
+		sentBy = program.Encode
 	}
 	out := &comparison{Nodes: make([]comparedNode, 2)}
 	var sent [2][]byte

@@ -127,7 +127,7 @@ func explainDiff(cmd *cobra.Command, file, running string, flags *adminclient.Op
 		}
 	}
 	d.count()
-	d.NeedsForce = tooManyRekeyed(cfg, len(d.Moving), d.Clients)
+	d.NeedsForce = cfg.Aggregation.NeedsForce(len(d.Moving), d.Clients)
 	return d, nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
+	"xdsrelay/internal/validation"
 	"xdsrelay/internal/xdstest"
 )
 
@@ -18,7 +19,7 @@ import (
 func load(t testing.TB, file string) *relay {
 	t.Helper()
 	cfg, err := config.Load(file, nil)
-	if _, err := checked(cfg, err, nil); err != nil {
+	if _, err := validation.Check(cfg, err, nil); err != nil {
 		t.Fatal(err)
 	}
 	log, level, err := newLog(t.Output(), cfg.Log)

@@ -17,6 +17,7 @@ import (
 	"xdsrelay/internal/fanout/tokens"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tlsfiles"
+	"xdsrelay/internal/validation"
 )
 
 // clientListener is a listener for clients, as the configuration defines it.
@@ -76,7 +77,7 @@ func newClientListeners(d *config.Downstream, identities []*expr.Predicate, casC
 		}
 		if l.TLS.CertFile != "" {
 			var err error
-			if e.certs, err = tlsfiles.Open(serverFiles(l.TLS), tlsfiles.Options{Name: l.Key + ".tls", CAsChanged: casChanged, Metrics: m, Log: log}); err != nil {
+			if e.certs, err = tlsfiles.Open(validation.ServerFiles(l.TLS), tlsfiles.Options{Name: l.Key + ".tls", CAsChanged: casChanged, Metrics: m, Log: log}); err != nil {
 				return nil, fmt.Errorf("%s.tls: %w", l.Key, err)
 			}
 			e.policy.TLS, e.policy.Verify = e.certs.Server("h2"), e.certs.VerifyClient
@@ -165,8 +166,4 @@ func (r *relay) serveREST(ctx context.Context) error {
 		secured = certs.Server("h2", "http/1.1")
 	}
 	return r.fanout.ServeREST(ctx, r.restListener, secured, fanout.Keepalive(r.cfg.Downstream.Keepalive), policies...)
-}
-
-func serverFiles(t config.ServerTLS) tlsfiles.Files {
-	return tlsfiles.Files{CertFile: t.CertFile, KeyFile: t.KeyFile, CAFile: t.ClientCAFile, CAKey: "client_ca_file"}
 }

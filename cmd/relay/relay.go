@@ -30,6 +30,7 @@ import (
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/upstream/connections"
 	"xdsrelay/internal/upstream/timing"
+	"xdsrelay/internal/validation"
 	"xdsrelay/internal/xds"
 )
 
@@ -65,12 +66,12 @@ type relay struct {
 // newRelay builds the relay of a configuration and opens its listeners. It starts nothing. The
 // faults of the configuration are config.Faults.
 func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *relay, err error) {
-	c, err := compileConfig(cfg)
+	c, err := validation.Compile(cfg)
 	if err != nil {
 		return nil, err
 	}
 	r := &relay{cfg: cfg, level: level, started: time.Now(), log: log, drained: make(chan struct{}), lines: new(logQueue)}
-	first := &activeConfig{cfg: cfg, compiled: c}
+	first := &activeConfig{cfg: cfg, Compiled: c}
 	r.active.Store(first)
 	first.warn(log, nil)
 	r.metrics, err = telemetry.New(telemetry.Options{
@@ -80,8 +81,8 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *re
 	if err != nil {
 		return nil, err
 	}
-	c.rules.CountErrors(r.metrics.RuleErrors)
-	r.metrics.ReadRulesWithErrors(func() int { return r.active.Load().rules.WithErrors() })
+	c.Rules.CountErrors(r.metrics.RuleErrors)
+	r.metrics.ReadRulesWithErrors(func() int { return r.active.Load().Rules.WithErrors() })
 	r.metrics.ReadLogDropped(func() int64 { return r.lines.dropped.Load() })
 	r.showLimits(first)
 	r.tracer = tracing.New(tracing.Options{
@@ -103,7 +104,7 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *re
 			err = errors.Join(err, r.store.Close())
 		}
 	}()
-	if r.registry, err = r.newRegistry(c.node); err != nil {
+	if r.registry, err = r.newRegistry(c.Node); err != nil {
 		return nil, err
 	}
 	d := &cfg.Downstream
@@ -115,7 +116,7 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *re
 	r.fanout.Register(r.grpc)
 	r.health = health.NewServer()
 	grpc_health_v1.RegisterHealthServer(r.grpc, r.health)
-	if r.listeners, err = newClientListeners(d, c.identities, r.casChanged, r.metrics, log); err != nil {
+	if r.listeners, err = newClientListeners(d, c.Identities, r.casChanged, r.metrics, log); err != nil {
 		return nil, err
 	}
 	return r, r.listen()
@@ -202,7 +203,7 @@ func (r *relay) newRegistry(node *expr.Node) (*orchestrator.Registry, error) {
 	}
 	o.ByToken = u.ByToken()
 	if node != nil {
-		o.Node = nodeOf(node)
+		o.Node = node.Encode
 	}
 	if r.member != nil && !u.ByToken() {
 		o.Owns, o.Seeds = r.member.table.Owns, r.member.table.Seeds
@@ -260,7 +261,7 @@ func (r *relay) listen() (err error) {
 // run serves until ctx ends or POST /drain, drains, and returns when all parts have ended. The end
 // of abort cuts the draining short.
 func (r *relay) run(ctx, abort context.Context) error {
-	r.log.Info("configuration loaded", "config", r.cfg.Places.File(), "name", r.cfg.Name, "rules", len(r.active.Load().rules.Stats()),
+	r.log.Info("configuration loaded", "config", r.cfg.Places.File(), "name", r.cfg.Name, "rules", len(r.active.Load().Rules.Stats()),
 		"store", cmp.Or(r.cfg.Store.Path, "off"), "origins", originNames(r.cfg.Upstream.Origins))
 	// The parts outlive ctx until the streams are drained.
 	parts, stop := context.WithCancel(context.WithoutCancel(ctx))

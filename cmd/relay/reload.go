@@ -20,6 +20,7 @@ import (
 	"xdsrelay/internal/telemetry/logsample"
 	"xdsrelay/internal/telemetry/redact"
 	"xdsrelay/internal/telemetry/tlsfiles"
+	"xdsrelay/internal/validation"
 )
 
 // reloader follows the configuration file and the files that it names. A valid change applies as
@@ -242,8 +243,8 @@ func (c *activeConfig) changes(before *activeConfig) []string {
 	changed := config.Diff(before.cfg, c.cfg)
 	switch {
 	case slices.ContainsFunc(changed, aggregation.MatchString):
-	case c.rules.SameFile(before.rules):
-		c.rules = before.rules
+	case c.Rules.SameFile(before.Rules):
+		c.Rules = before.Rules
 	default:
 		changed = append(changed, "aggregation.file")
 	}
@@ -301,11 +302,11 @@ func (l *reloader) checkRekeyed(next *activeConfig, changed []string) error {
 // prepare compiles a configuration and checks it. err has the faults found while reading it. It
 // changes nothing.
 func (r *relay) prepare(cfg *config.Config, err error) (*activeConfig, error) {
-	c, err := checked(cfg, err, r.cfg)
+	c, err := validation.Check(cfg, err, r.cfg)
 	if err != nil {
 		return nil, err
 	}
-	return &activeConfig{cfg: cfg, compiled: c}, nil
+	return &activeConfig{cfg: cfg, Compiled: c}, nil
 }
 
 // log is the logger for outcomes. No outcome of a requested reload is left out of the log.

@@ -274,13 +274,13 @@ func TestReloadAndTheLogLevel(t *testing.T) {
 // A change of the rules file changes the rules; unchanged rules keep their statistics.
 func TestReloadOfRules(t *testing.T) {
 	g := newReloadFixture(t, "aggregation: {file: rules.yaml}\n")
-	rules := g.r.active.Load().rules
+	rules := g.r.active.Load().Rules
 	g.to("relay.yaml", "  drain: 1s\naggregation: {file: rules.yaml}\n")
-	if g.r.active.Load().rules != rules {
+	if g.r.active.Load().Rules != rules {
 		t.Error("the rules are others")
 	}
 	g.says(g.to("rules.yaml", "- key: node.cluster\n"), "changed=aggregation.file")
-	if g.r.active.Load().rules == rules {
+	if g.r.active.Load().Rules == rules {
 		t.Error("the rules are the same")
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/adminclient"
 	"xdsrelay/internal/cluster"
+	"xdsrelay/internal/validation"
 )
 
 // runningFlags select the running relay of a command: by its address, or by its configuration.
@@ -59,7 +60,7 @@ func (f *runningFlags) client() (*adminclient.Client, error) {
 		c.Faults = func() error {
 			cfg, err := load()
 			if err == nil {
-				_, err = compileConfig(cfg)
+				_, err = validation.Compile(cfg)
 			}
 			return err
 		}

@@ -19,6 +19,7 @@ import (
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/status"
 	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/validation"
 	"xdsrelay/internal/wait"
 )
 
@@ -42,7 +43,7 @@ var outputs = map[string]any{
 	"rules":           rulestatus.Report{},
 	"status":          items[inspect.ClientStatus]{},
 	"status-summary":  status.Summary{},
-	"validate":        validation{},
+	"validate":        validation.Report{},
 	"version":         buildInfo{},
 	"wait":            wait.Outcome{},
 }

@@ -2,20 +2,16 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/proto"
 
 	"xdsrelay/config"
-	"xdsrelay/internal/expr"
 	"xdsrelay/internal/telemetry/logsample"
-	"xdsrelay/internal/xds"
+	"xdsrelay/internal/validation"
 )
 
 func newServeCmd() *cobra.Command {
@@ -45,7 +41,7 @@ Flags override environment variables, which override the file.`,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			load := config.Loader(*file, cmd.Flags())
 			cfg, err := load()
-			if _, err := checked(cfg, err, nil); err != nil {
+			if _, err := validation.Check(cfg, err, nil); err != nil {
 				return err
 			}
 			// Otherwise Go ends the process when the reader of its stderr has gone.
@@ -117,21 +113,4 @@ func hangups() (received <-chan os.Signal, stop func()) {
 	ch := make(chan os.Signal, 1)
 	signal.Notify(ch, syscall.SIGHUP)
 	return ch, func() { signal.Stop(ch) }
-}
-
-// nodeOf makes the node that is sent to origins from a key's first client (P58).
-func nodeOf(program *expr.Node) func(*xds.Node) ([]byte, error) {
-	return func(n *xds.Node) (wire []byte, err error) {
-		err = n.With(func(m *corev3.Node) error {
-			out, err := program.Eval(m)
-			if err == nil {
-				wire, err = proto.MarshalOptions{Deterministic: true}.Marshal(out)
-			}
-			if err != nil {
-				return fmt.Errorf("upstream.node: %w", err)
-			}
-			return nil
-		})
-		return wire, err
-	}
 }

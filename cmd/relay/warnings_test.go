@@ -13,9 +13,8 @@ import (
 	"time"
 
 	"xdsrelay/config"
-	"xdsrelay/internal/aggregator"
-	"xdsrelay/internal/expr"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
+	"xdsrelay/internal/validation"
 )
 
 // A rule that uses nothing that a certificate proves gives no Secrets.
@@ -41,25 +40,6 @@ func TestSecretsNeedAProvenName(t *testing.T) {
 		_, out, errs := runRelay("validate", "-c", filepath.Join(dir, "r.yaml"))
 		if got := strings.Contains(out+errs, "downstream.identity: uses neither peer.uri_sans"); got != c.fault {
 			t.Errorf("%s\n%s%s", c.text, out, errs)
-		}
-	}
-}
-
-// Rules that read what only a certificate proves need a listener that verifies certificates.
-func TestRulesNeedCertificates(t *testing.T) {
-	for downstream, warns := range map[string]bool{"{}": true, "{tls: {cert_file: c, key_file: k, client_ca_file: ca}}": false} {
-		dir := files(t, map[string]string{"r.yaml": "downstream: " + downstream + "\nupstream: {origins: [{address: \"a:1\"}]}\naggregation: {rules: [{key: 'peer.uri_sans[0]'}]}\n"})
-		cfg, err := config.Load(filepath.Join(dir, "r.yaml"), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		rules, err := aggregator.Compile(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := warnings(cfg, &compiled{rules: rules, identities: make([]*expr.Predicate, len(cfg.Downstream.Listen()))})
-		if said := strings.Contains(got.Error(), "aggregation.rules[0]: uses peer.uri_sans, but clients prove no identity"); said != warns {
-			t.Errorf("%s: %v", downstream, got)
 		}
 	}
 }
@@ -158,7 +138,7 @@ upstream:
 		"upstream.first_answer_timeout", "RELAY_UPSTREM_VARIANT",
 	}
 	code, out, errs := runRelay("validate", "-c", file, "-o", "json")
-	var v validation
+	var v validation.Report
 	if err := json.Unmarshal([]byte(out), &v); err != nil || code != 0 || errs != "" || !v.Valid {
 		t.Fatalf("%d %v %s%s", code, err, out, errs)
 	}

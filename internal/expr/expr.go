@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"xdsrelay/internal/spelling"
+	"xdsrelay/internal/xds"
 
 	"cel.dev/cel-go/cel"
 	celast "cel.dev/cel-go/common/ast"
@@ -17,6 +18,7 @@ import (
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/interpreter"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/proto"
 )
 
 // CostLimit bounds an evaluation, in CEL's units. Comparing a few fields costs less than 100, a
@@ -301,4 +303,20 @@ func (p *Node) Eval(node *corev3.Node) (*corev3.Node, error) {
 		return nil, fmt.Errorf("must give a Node, but gives %s", out.Type().TypeName())
 	}
 	return n.(*corev3.Node), nil
+}
+
+// Encode evaluates the expression for a client's node. It returns the wire form of the result, which is
+// sent to origins (P58).
+func (p *Node) Encode(n *xds.Node) (wire []byte, err error) {
+	err = n.With(func(m *corev3.Node) error {
+		out, err := p.Eval(m)
+		if err == nil {
+			wire, err = proto.MarshalOptions{Deterministic: true}.Marshal(out)
+		}
+		if err != nil {
+			return fmt.Errorf("upstream.node: %w", err)
+		}
+		return nil
+	})
+	return wire, err
 }

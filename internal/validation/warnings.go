@@ -1,4 +1,4 @@
-package main
+package validation
 
 import (
 	"fmt"
@@ -15,9 +15,9 @@ import (
 // absentAfter is how long gRPC, and by default Envoy, wait for a resource (P53).
 const absentAfter = 15 * time.Second
 
-// warnings are about settings that are allowed but seldom intended. serve logs them, and validate
+// Warnings are about settings that are allowed but seldom intended. serve logs them, and validate
 // prints them. Without c, which is nil if compiling failed, there are none about expressions.
-func warnings(cfg *config.Config, c *compiled) (out config.Faults) {
+func Warnings(cfg *config.Config, c *Compiled) (out config.Faults) {
 	warn := func(key, format string, args ...any) {
 		out = append(out, cfg.Places.Fault(key, format, args...))
 	}
@@ -32,8 +32,8 @@ func warnings(cfg *config.Config, c *compiled) (out config.Faults) {
 		if l.Tokens.Issuer != "" && l.TLS.CertFile == "" && !config.Loopback(l.Address) {
 			warn(l.Key+".tokens", "clients send their tokens to %s in plaintext; set tls to encrypt them", l.Address)
 		}
-		if c != nil && c.identities[i] != nil {
-			names := slices.DeleteFunc(c.identities[i].Proven(), func(name string) bool {
+		if c != nil && c.Identities[i] != nil {
+			names := slices.DeleteFunc(c.Identities[i].Proven(), func(name string) bool {
 				if name == "peer.token" {
 					return l.Tokens.Issuer != ""
 				}
@@ -60,7 +60,7 @@ func warnings(cfg *config.Config, c *compiled) (out config.Faults) {
 	}
 	verifies := func(l config.Listener) bool { return l.TLS.ClientCAFile != "" }
 	if c != nil && !slices.ContainsFunc(d.Listen(), verifies) {
-		if where, names, ok := c.rules.NeedsCertificate(); ok {
+		if where, names, ok := c.Rules.NeedsCertificate(); ok {
 			where.Reason = fmt.Sprintf("uses %s, but clients prove no identity, because no listener has tls.client_ca_file", strings.Join(names, ", "))
 			out = append(out, where)
 		}

@@ -1,4 +1,4 @@
-package main
+package validation
 
 import (
 	"errors"
@@ -35,7 +35,7 @@ type certificate struct {
 
 func certificates(cfg *config.Config) (out []certificate) {
 	for _, l := range cfg.Downstream.Listen() {
-		out = append(out, certificate{l.Key + ".tls", serverFiles(l.TLS)},
+		out = append(out, certificate{l.Key + ".tls", ServerFiles(l.TLS)},
 			certificate{l.Key + ".tokens", tlsfiles.Files{CAFile: l.Tokens.JWKSCAFile, CAKey: "jwks_ca_file"}})
 	}
 	for i, o := range cfg.Upstream.Origins {
@@ -45,7 +45,15 @@ func certificates(cfg *config.Config) (out []certificate) {
 		}
 	}
 	if cfg.Cluster.Name != "" {
-		out = append(out, certificate{"cluster.tls", memberFiles(cfg.Cluster.TLS)})
+		out = append(out, certificate{"cluster.tls", MemberFiles(cfg.Cluster.TLS)})
 	}
 	return append(out, certificate{"admin.tls", tlsfiles.Files{CertFile: cfg.Admin.TLS.CertFile, KeyFile: cfg.Admin.TLS.KeyFile}})
+}
+
+func ServerFiles(t config.ServerTLS) tlsfiles.Files {
+	return tlsfiles.Files{CertFile: t.CertFile, KeyFile: t.KeyFile, CAFile: t.ClientCAFile, CAKey: "client_ca_file"}
+}
+
+func MemberFiles(t config.MemberTLS) tlsfiles.Files {
+	return tlsfiles.Files{CertFile: t.CertFile, KeyFile: t.KeyFile, CAFile: t.CAFile}
 }

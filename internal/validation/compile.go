@@ -1,4 +1,4 @@
-package main
+package validation
 
 import (
 	"errors"
@@ -11,23 +11,23 @@ import (
 	"xdsrelay/internal/expr"
 )
 
-// compiled has the compiled expressions and rules of a configuration.
-type compiled struct {
-	rules *aggregator.Rules
-	// node makes the node that the relay sends to origins; nil: the first client's node is sent
+// Compiled has the compiled expressions and rules of a configuration.
+type Compiled struct {
+	Rules *aggregator.Rules
+	// Node makes the node that the relay sends to origins; nil: the first client's node is sent
 	// (P58).
-	node *expr.Node
-	// identities are in the order of config.Downstream.Listen; nil where a listener has no identity
+	Node *expr.Node
+	// Identities are in the order of config.Downstream.Listen; nil where a listener has no identity
 	// rule.
-	identities []*expr.Predicate
-	// memberIdentity says which certificates are those of members; nil: there is no cluster, or no TLS.
-	memberIdentity *expr.Predicate
+	Identities []*expr.Predicate
+	// MemberIdentity says which certificates are those of members; nil: there is no cluster, or no TLS.
+	MemberIdentity *expr.Predicate
 }
 
-// compileConfig compiles rules and expressions, and reads the certificates. It returns all faults
+// Compile compiles rules and expressions, and reads the certificates. It returns all faults
 // as config.Faults.
-func compileConfig(cfg *config.Config) (*compiled, error) {
-	var c compiled
+func Compile(cfg *config.Config) (*Compiled, error) {
+	var c Compiled
 	faults := certificateFaults(cfg)
 	rules, err := aggregator.Compile(cfg)
 	var in config.Faults
@@ -37,9 +37,9 @@ func compileConfig(cfg *config.Config) (*compiled, error) {
 	case err != nil:
 		return nil, err
 	}
-	c.rules = rules
+	c.Rules = rules
 	if cfg.Upstream.Node != "" {
-		if c.node, err = expr.NewNode(cfg.Upstream.Node); err != nil {
+		if c.Node, err = expr.NewNode(cfg.Upstream.Node); err != nil {
 			faults = append(faults, aggregator.ExprFaults(cfg.Places, "upstream.node", err)...)
 		}
 	}
@@ -52,12 +52,12 @@ func compileConfig(cfg *config.Config) (*compiled, error) {
 				faults = append(faults, cfg.Places.Fault(l.Key+".identity", "uses neither peer.uri_sans, peer.dns_sans, peer.subject nor peer.token: every client with a certificate or a token would get the Secrets of any node that it names; or set %s.secrets to deny", l.Key))
 			}
 		}
-		c.identities = append(c.identities, p)
+		c.Identities = append(c.Identities, p)
 	}
 	if rule := cfg.Cluster.Identity; rule != "" {
-		if c.memberIdentity, err = expr.NewIdentity(rule); err != nil {
+		if c.MemberIdentity, err = expr.NewIdentity(rule); err != nil {
 			faults = append(faults, aggregator.ExprFaults(cfg.Places, "cluster.identity", err)...)
-		} else if len(c.memberIdentity.Proven()) == 0 {
+		} else if len(c.MemberIdentity.Proven()) == 0 {
 			faults = append(faults, cfg.Places.Fault("cluster.identity", "uses neither peer.uri_sans, peer.dns_sans nor peer.subject: every certificate of the CA would be a member's"))
 		}
 	}
@@ -78,12 +78,12 @@ func provesForSecrets(l config.Listener) bool {
 	return false
 }
 
-// checked compiles a configuration and finds all its faults: those of its text, which are in err
+// Check compiles a configuration and finds all its faults: those of its text, which are in err
 // (see config.Load), those of compiling it, and those of the files and directories that it names.
 // running is the configuration that the relay was started with; nil before the start. checked does
 // not look again at directories that are open already. The faults are config.Faults, unless the file
 // could not be read. checked returns the compiled rules and expressions even if there are faults.
-func checked(cfg *config.Config, err error, running *config.Config) (*compiled, error) {
+func Check(cfg *config.Config, err error, running *config.Config) (*Compiled, error) {
 	var all config.Faults
 	add := func(err error) error {
 		var faults config.Faults
@@ -96,7 +96,7 @@ func checked(cfg *config.Config, err error, running *config.Config) (*compiled, 
 	if add(err) != nil || cfg == nil {
 		return nil, err
 	}
-	c, err := compileConfig(cfg)
+	c, err := Compile(cfg)
 	if err := add(err); err != nil {
 		return nil, err
 	}
