@@ -50,6 +50,10 @@ var layers = map[string]place{
 	},
 	"internal/telemetry/logsample": {nil, "sampling of repeated lines does not depend on their meaning"},
 	"internal/telemetry/redact":    {nil, "redaction does not depend on the place where a text is shown"},
+	"internal/telemetry/logging": {
+		[]string{"internal/telemetry/logsample", "internal/telemetry/redact", "config"},
+		"a line is written, whatever it says",
+	},
 	"internal/telemetry/tracing": {
 		[]string{"internal/xds", "internal/telemetry", "internal/telemetry/redact"},
 		"a trace goes with an update and does not depend on the packages on its way",
@@ -273,7 +277,7 @@ var layers = map[string]place{
 	},
 
 	"cmd/relay": {
-		[]string{"internal/terminal", "internal/adminclient", "internal/status", "internal/validation", "internal/wait", "internal/xds", "internal/xds/snapshot", "internal/anytypes", "internal/expr", "internal/telemetry", "internal/telemetry/logsample", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/filewatch", "internal/spelling", "config",
+		[]string{"internal/terminal", "internal/adminclient", "internal/status", "internal/validation", "internal/wait", "internal/xds", "internal/xds/snapshot", "internal/anytypes", "internal/expr", "internal/telemetry", "internal/telemetry/logging", "internal/telemetry/logsample", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/filewatch", "internal/spelling", "config",
 			"internal/aggregator", "internal/upstream", "internal/upstream/connections", "internal/upstream/filesource", "internal/upstream/timing", "internal/fanout", "internal/fanout/inspect", "internal/fanout/tokens", "internal/fanout/listener", "internal/fanout/refusal", "internal/store", "internal/cluster", "internal/ownership", "internal/orchestrator",
 			"internal/admin", "internal/admin/compare", "internal/admin/keystatus", "internal/admin/memberread", "internal/admin/rulestatus", "internal/admin/sources", "internal/admin/grpcadmin", "internal/admin/jsonyaml", "internal/admin/overview", "internal/fleet"},
 		"a command imports no other and no test",

@@ -21,7 +21,7 @@ func (r *relay) newAdmin(drain func()) (*admin.Server, error) {
 		Rules:   func() admin.Rules { return r.active.Load().Rules },
 		Metrics: r.metrics, Level: r.level, Drain: drain, Log: r.log,
 		Admitted: r.admitted, Configuration: r.configuration, Reload: r.reload,
-		Problems: func() []overview.Problem { return r.lines.problems() },
+		Problems: r.problems,
 	}
 	if r.store != nil {
 		o.Store = r.store
@@ -74,4 +74,16 @@ func (r *relay) healthy() {
 	for _, n := range names {
 		r.health.SetServingStatus(n, grpc_health_v1.HealthCheckResponse_SERVING)
 	}
+}
+
+// problems has a problem while stderr takes no log lines.
+func (r *relay) problems() []overview.Problem {
+	since, why, stuck := r.lines.Stuck()
+	if !stuck {
+		return nil
+	}
+	return []overview.Problem{{Severity: overview.Warning, Since: since,
+		Text:   "stderr takes no log lines: " + why,
+		Impact: "Clients are served. The log misses what happens now; xdsrelay_log_dropped_lines_total counts the lost lines.",
+		Next:   "Look at what reads the relay's stderr: a log driver or pipe that hangs, a full volume, a terminal after Ctrl-S."}}
 }

@@ -17,6 +17,7 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/fleet"
+	"xdsrelay/internal/telemetry/logging"
 	"xdsrelay/internal/xds"
 )
 
@@ -76,7 +77,7 @@ func runDemo(ctx, abort context.Context, out io.Writer, clients int) (err error)
 		return fmt.Errorf("demo: %w", err)
 	}
 	// Errors only: the demo prints the events itself.
-	log, level, err := newLog(out, config.Log{Level: "error"})
+	log, level, err := logging.New(out, config.Log{Level: "error"})
 	if err != nil {
 		return err
 	}

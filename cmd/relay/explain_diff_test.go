@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/telemetry/logging"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 	"xdsrelay/internal/validation"
 	"xdsrelay/internal/xdstest"
@@ -22,7 +23,7 @@ func load(t testing.TB, file string) *relay {
 	if _, err := validation.Check(cfg, err, nil); err != nil {
 		t.Fatal(err)
 	}
-	log, level, err := newLog(t.Output(), cfg.Log)
+	log, level, err := logging.New(t.Output(), cfg.Log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,11 +15,12 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/spelling"
+	"xdsrelay/internal/telemetry/logging"
 	"xdsrelay/internal/terminal"
 )
 
 func main() {
-	logLibraries()
+	logging.LogLibraries()
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 

@@ -26,6 +26,7 @@ import (
 	"xdsrelay/internal/orchestrator"
 	"xdsrelay/internal/store"
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/logging"
 	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/upstream/connections"
@@ -58,9 +59,9 @@ type relay struct {
 	adminListener     net.Listener      // nil: admin is off
 	adminGRPCListener net.Listener      // nil: admin's gRPC is off
 
-	drained chan struct{} // closed by POST /drain
-	reloads *reloader     // nil: the file is not followed
-	lines   *logQueue     // between log and stderr; not in use unless serve has set it
+	drained chan struct{}  // closed by POST /drain
+	reloads *reloader      // nil: the file is not followed
+	lines   *logging.Queue // between log and stderr; not in use unless serve has set it
 }
 
 // newRelay builds the relay of a configuration and opens its listeners. It starts nothing. The
@@ -70,7 +71,7 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *re
 	if err != nil {
 		return nil, err
 	}
-	r := &relay{cfg: cfg, level: level, started: time.Now(), log: log, drained: make(chan struct{}), lines: new(logQueue)}
+	r := &relay{cfg: cfg, level: level, started: time.Now(), log: log, drained: make(chan struct{}), lines: new(logging.Queue)}
 	first := &activeConfig{cfg: cfg, Compiled: c}
 	r.active.Store(first)
 	first.warn(log, nil)
@@ -83,7 +84,7 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *re
 	}
 	c.Rules.CountErrors(r.metrics.RuleErrors)
 	r.metrics.ReadRulesWithErrors(func() int { return r.active.Load().Rules.WithErrors() })
-	r.metrics.ReadLogDropped(func() int64 { return r.lines.dropped.Load() })
+	r.metrics.ReadLogDropped(func() int64 { return r.lines.Lost() })
 	r.showLimits(first)
 	r.tracer = tracing.New(tracing.Options{
 		Endpoint: cfg.Tracing.OTLPEndpoint, Sample: cfg.Tracing.Sample, Replica: cfg.Name, Version: build().Version, Metrics: r.metrics,

@@ -18,6 +18,7 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/telemetry/logging"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
 )
@@ -47,7 +48,7 @@ func newReloadFixtureOf(t *testing.T, text string) *reloadFixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, level, err := newLog(&g.log, cfg.Log)
+	log, level, err := logging.New(&g.log, cfg.Log)
 	if err != nil {
 		t.Fatal(err)
 	}

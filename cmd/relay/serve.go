@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/telemetry/logging"
 	"xdsrelay/internal/telemetry/logsample"
 	"xdsrelay/internal/validation"
 )
@@ -46,19 +47,19 @@ Flags override environment variables, which override the file.`,
 			}
 			// Otherwise Go ends the process when the reader of its stderr has gone.
 			signal.Ignore(syscall.SIGPIPE)
-			lines := newLogQueue(cmd.ErrOrStderr())
-			log, level, err := newLog(lines, cfg.Log)
+			lines := logging.NewQueue(cmd.ErrOrStderr())
+			log, level, err := logging.New(lines, cfg.Log)
 			if err != nil {
 				return err
 			}
-			go lines.run(log)
+			go lines.Run(log)
 			defer func() {
 				log.Handler().(*logsample.Handler).Flush()
-				if !lines.flush() && err != nil {
+				if !lines.Flush() && err != nil {
 					err = errReported // its text would wait for stderr
 				}
 			}()
-			libraryErrors.to.Store(log)
+			logging.LogLibrariesTo(log)
 			hangups, stopHangups := hangups()
 			defer stopHangups()
 			r, err := newRelay(cfg, log, level)

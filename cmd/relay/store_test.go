@@ -14,6 +14,7 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/store"
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/logging"
 )
 
 // A directory that cannot be used is a warning of validate with its place, and serve starts
@@ -77,7 +78,7 @@ func TestStoreIsGivenBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		log, level, err := newLog(io.Discard, cfg.Log)
+		log, level, err := logging.New(io.Discard, cfg.Log)
 		if err != nil {
 			t.Fatal(err)
 		}

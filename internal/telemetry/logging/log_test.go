@@ -1,4 +1,4 @@
-package main
+package logging
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ func TestLogValuesAreBounded(t *testing.T) {
 			"wide": strings.Repeat("ä", 30_000), "offset": "x" + strings.Repeat("\u4e16", 20_000), "no text": strings.Repeat("\xff", 60_000),
 		} {
 			var out bytes.Buffer
-			log, _, err := newLog(&out, config.Log{Level: "info", Format: format})
+			log, _, err := New(&out, config.Log{Level: "info", Format: format})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -44,7 +44,7 @@ func TestLogValuesAreBounded(t *testing.T) {
 func TestLogValuesThatFitAreWhole(t *testing.T) {
 	whole := strings.Repeat("x", maxLogged)
 	var out bytes.Buffer
-	log, _, err := newLog(&out, config.Log{Level: "info", Format: config.FormatText})
+	log, _, err := New(&out, config.Log{Level: "info", Format: config.FormatText})
 	if err != nil {
 		t.Fatal(err)
 	}

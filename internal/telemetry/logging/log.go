@@ -1,4 +1,4 @@
-package main
+package logging
 
 import (
 	"fmt"
@@ -12,9 +12,9 @@ import (
 	"xdsrelay/internal/telemetry/redact"
 )
 
-// newLog makes the log of the process and the variable with its level. The log hides secrets and
+// New makes the log of the process and the variable with its level. The log hides secrets and
 // samples repeated lines.
-func newLog(w io.Writer, c config.Log) (*slog.Logger, *slog.LevelVar, error) {
+func New(w io.Writer, c config.Log) (*slog.Logger, *slog.LevelVar, error) {
 	level := new(slog.LevelVar)
 	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
 		return nil, nil, fmt.Errorf("log.level: %w", err)

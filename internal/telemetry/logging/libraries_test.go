@@ -1,4 +1,4 @@
-package main
+package logging
 
 import (
 	"bytes"
@@ -16,7 +16,7 @@ import (
 // dropped, unless its environment variables ask for them.
 func TestErrorsOfLibrariesAreLinesOfTheLog(t *testing.T) {
 	var out bytes.Buffer
-	log, _, err := newLog(&out, config.Log{Level: "info", Format: config.FormatJSON})
+	log, _, err := New(&out, config.Log{Level: "info", Format: config.FormatJSON})
 	if err != nil {
 		t.Fatal(err)
 	}

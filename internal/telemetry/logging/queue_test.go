@@ -1,4 +1,4 @@
-package main
+package logging
 
 import (
 	"bufio"
@@ -13,15 +13,15 @@ import (
 	"time"
 )
 
-// A log that nobody reads stops nothing: lines without room are dropped and counted, the problem
-// says since when, and the end waits for a second only. Once lines are read, the log says how many
+// A log that nobody reads stops nothing: lines without room are dropped and counted, it says
+// since when it is stuck, and the end waits for a second only. Once lines are read, the log says how many
 // are missing.
 func TestLogQueueNobodyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, w := io.Pipe()
-		q := newLogQueue(w)
+		q := NewQueue(w)
 		log := slog.New(slog.NewTextHandler(q, nil))
-		go q.run(log)
+		go q.Run(log)
 		began := time.Now()
 		const more = 10
 		for i := range 1 + maxQueuedLines + more { // one is being written
@@ -31,17 +31,17 @@ func TestLogQueueNobodyReads(t *testing.T) {
 		if n := q.dropped.Load(); n != more {
 			t.Errorf("%d lines were dropped, want %d", n, more)
 		}
-		if p := q.problems(); len(p) != 0 {
-			t.Errorf("a problem at once: %v", p)
+		if _, why, stuck := q.Stuck(); stuck {
+			t.Errorf("stuck at once: %s", why)
 		}
-		time.Sleep(logStuckAfter)
-		if p := q.problems(); len(p) != 1 || !p[0].Since.Equal(began) || !strings.Contains(p[0].Text, "nobody reads it") {
-			t.Errorf("problems: %v", p)
+		time.Sleep(stuckAfter)
+		if since, why, stuck := q.Stuck(); !stuck || !since.Equal(began) || why != "nobody reads it" {
+			t.Errorf("stuck: %v since %v: %s", stuck, since, why)
 		}
-		if q.flush() {
+		if q.Flush() {
 			t.Error("the lines were flushed, but nobody reads them")
 		}
-		if d := time.Since(began); d != logStuckAfter+logFlushTimeout {
+		if d := time.Since(began); d != stuckAfter+flushTimeout {
 			t.Errorf("the end took %v", d)
 		}
 		lines := bufio.NewScanner(r)
@@ -54,8 +54,8 @@ func TestLogQueueNobodyReads(t *testing.T) {
 			t.Errorf("the last line is %q", lines.Text())
 		}
 		<-q.ended
-		if p := q.problems(); len(p) != 0 {
-			t.Errorf("a problem after all was read: %v", p)
+		if _, why, stuck := q.Stuck(); stuck {
+			t.Errorf("stuck after all was read: %s", why)
 		}
 	})
 }
@@ -77,23 +77,24 @@ func (w *failingWriter) Write(b []byte) (int, error) {
 func TestLogQueueWriteFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &failingWriter{err: errors.New("no space left on device")}
-		q := newLogQueue(w)
+		q := NewQueue(w)
 		log := slog.New(slog.NewTextHandler(q, nil))
-		go q.run(log)
+		go q.Run(log)
 		log.Info("first")
-		time.Sleep(logStuckAfter)
+		time.Sleep(stuckAfter)
 		log.Info("second")
 		synctest.Wait()
-		if p := q.problems(); len(p) != 1 || !strings.Contains(p[0].Text, "no space left") {
-			t.Errorf("problems: %v", p)
+		if _, why, stuck := q.Stuck(); !stuck || !strings.Contains(why, "no space left") {
+			t.Errorf("stuck: %v: %s", stuck, why)
 		}
 		w.err = nil
 		log.Info("third")
-		if !q.flush() {
+		if !q.Flush() {
 			t.Error("not flushed")
 		}
-		if n, out := q.dropped.Load(), w.String(); n != 2 || len(q.problems()) != 0 || !strings.Contains(out, "msg=third") || !strings.Contains(out, "lines=2") {
-			t.Errorf("dropped %d, %v: %s", n, q.problems(), out)
+		_, _, stuck := q.Stuck()
+		if n, out := q.dropped.Load(), w.String(); n != 2 || stuck || !strings.Contains(out, "msg=third") || !strings.Contains(out, "lines=2") {
+			t.Errorf("dropped %d, stuck %v: %s", n, stuck, out)
 		}
 	})
 }
