@@ -34,7 +34,7 @@ func TestAllMembers(t *testing.T) {
 	all[0].gives("v3", "a", "three", "b", "one")
 	all[1].gives("v3", "a", "three", "b", "one")
 	ended, exit := all[0].waitingFor(key, "--members", "--version", "v3", "--timeout", "2s")
-	all[1].relay.member.grpc.Stop() // gossip goes on
+	all[1].relay.Member.GRPC.Stop() // gossip goes on
 	one.take().answer("")
 	two.take().answer("")
 	all[0].ends(ended, exit, 2, "not reached within 2s", "not all members answer; trying again: no answer of relay-2")

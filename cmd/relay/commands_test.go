@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
-	"xdsrelay/config"
 	"xdsrelay/internal/validation"
 )
 
@@ -215,12 +214,6 @@ func TestNoWarningOfNoToken(t *testing.T) {
 	file := filepath.Join(files(t, map[string]string{"r.yaml": origins + "admin: {address: \"0.0.0.0:19000\"}\n"}), "r.yaml")
 	if code, out, _ := runRelay("validate", "-c", file); code != 1 || strings.Contains(out, "warning") || !strings.Contains(out, "admin.token_file") {
 		t.Errorf("%d %s", code, out)
-	}
-}
-
-func TestSecured(t *testing.T) {
-	if got := secured([]config.Listener{{}, {TLS: config.ServerTLS{CertFile: "c"}}, {TLS: config.ServerTLS{CertFile: "c", ClientCAFile: "a"}}}); got != "off,on,mtls" {
-		t.Error(got)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/fleet"
+	"xdsrelay/internal/relay"
 	"xdsrelay/internal/telemetry/logging"
 	"xdsrelay/internal/xds"
 )
@@ -85,8 +86,8 @@ func runDemo(ctx, abort context.Context, out io.Writer, clients int) (err error)
 	if err != nil {
 		return err
 	}
-	show := newDemoShow(out, r.adminListener.Addr().String(), addresses(r.listeners))
-	f, err := demoFleet(addresses(r.listeners), clients, show)
+	show := newDemoShow(out, r.AdminAddress(), r.ClientAddresses())
+	f, err := demoFleet(r.ClientAddresses(), clients, show)
 	if err != nil {
 		return err
 	}
@@ -96,7 +97,7 @@ func runDemo(ctx, abort context.Context, out io.Writer, clients int) (err error)
 	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	g, parts := errgroup.WithContext(parts)
-	g.Go(func() error { return r.run(parts, abort) })
+	g.Go(func() error { return r.Run(parts, abort) })
 	g.Go(func() error {
 		defer stop()
 		until, cancel := context.WithCancel(parts)
@@ -114,7 +115,7 @@ func runDemo(ctx, abort context.Context, out io.Writer, clients int) (err error)
 
 // demoRelay makes the relay with the demo's configuration. It uses the default admin address if
 // that is free.
-func demoRelay(dir, origin string, log *slog.Logger, level *slog.LevelVar) (*relay, error) {
+func demoRelay(dir, origin string, log *slog.Logger, level *slog.LevelVar) (*relay.Relay, error) {
 	admin := config.Default().Admin.Address
 	if l, err := net.Listen("tcp", admin); err != nil {
 		admin = "127.0.0.1:0"
@@ -135,7 +136,7 @@ admin: {address: %q}
 	if err != nil {
 		return nil, err
 	}
-	return newRelay(cfg, log, level)
+	return relay.New(cfg, log, level, build().Version)
 }
 
 // Numbers of the demo's special clients.
@@ -195,7 +196,7 @@ const (
 )
 
 // demoChanges changes a resource every demoEvery until ctx ends.
-func demoChanges(ctx context.Context, r *relay, f *fleet.Fleet, origin *demoOrigin, show *demoShow) error {
+func demoChanges(ctx context.Context, r *relay.Relay, f *fleet.Fleet, origin *demoOrigin, show *demoShow) error {
 	if err := f.WaitAll(ctx, func(c *fleet.Client) bool { return c.Complete() }); err != nil {
 		return ignoreEnd(ctx, err)
 	}
@@ -214,7 +215,7 @@ func demoChanges(ctx context.Context, r *relay, f *fleet.Fleet, origin *demoOrig
 		case <-ctx.Done():
 		}
 		soon.Stop()
-		show.report(r.fanout.Clients())
+		show.report(r.Clients())
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +19,7 @@ import (
 	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fleet"
+	"xdsrelay/internal/relay"
 	"xdsrelay/internal/terminal"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
@@ -106,7 +106,7 @@ func explainCompare(cmd *cobra.Command, file string, nodeFiles []string) (*compa
 
 // ask opens a stream to the origin for each node, and waits for the answers.
 func (c *comparison) ask(ctx context.Context, cfg *config.Config, sent [2][]byte) (held [2]*originAnswers, err error) {
-	origins, err := (&relay{cfg: cfg, log: slog.New(slog.DiscardHandler)}).newUpstream()
+	origins, err := relay.NewOrigins(cfg)
 	if err != nil {
 		return held, err
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/relay"
 	"xdsrelay/internal/telemetry/logging"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 	"xdsrelay/internal/validation"
@@ -17,7 +18,7 @@ import (
 )
 
 // load makes a relay from a file as serve does, without running it.
-func load(t testing.TB, file string) *relay {
+func load(t testing.TB, file string) *relay.Relay {
 	t.Helper()
 	cfg, err := config.Load(file, nil)
 	if _, err := validation.Check(cfg, err, nil); err != nil {
@@ -27,7 +28,7 @@ func load(t testing.TB, file string) *relay {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := newRelay(cfg, log, level)
+	r, err := relay.New(cfg, log, level, "v1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,8 +39,8 @@ func load(t testing.TB, file string) *relay {
 func running(t *testing.T, file string) string {
 	t.Helper()
 	r := load(t, file)
-	xdstest.Run(t, func(ctx context.Context) error { return r.run(ctx, context.Background()) })
-	return r.adminListener.Addr().String()
+	xdstest.Run(t, func(ctx context.Context) error { return r.Run(ctx, context.Background()) })
+	return r.AdminAddress()
 }
 
 // An error names what to change: the flag, or the place in the file.

@@ -49,8 +49,8 @@ cluster:
 admin: {address: '127.0.0.1:0'}
 `, name, xdstest.FreeAddress(t), gossip[i], join, cert, key, cas))
 		o.relay = load(t, filepath.Join(o.dir, "relay.yaml"))
-		o.admin = o.relay.adminListener.Addr().String()
-		o.stop = xdstest.Run(t, func(ctx context.Context) error { return o.relay.run(ctx, context.Background()) })
+		o.admin = o.relay.AdminAddress()
+		o.stop = xdstest.Run(t, func(ctx context.Context) error { return o.relay.Run(ctx, context.Background()) })
 		all = append(all, o)
 	}
 	for _, o := range all {
@@ -71,7 +71,7 @@ func states(names []string, state string) (out []string) {
 func keyOf(all []*operated, owner string) xds.Key {
 	for i := 0; ; i++ {
 		key := xds.NewKey(fmt.Sprintf("key-%d", i))
-		if name, _ := all[0].relay.member.owner(key); name == owner {
+		if name, _ := all[0].relay.Member.Owner(key); name == owner {
 			return key
 		}
 	}
@@ -122,7 +122,7 @@ func TestMembers(t *testing.T) {
 	past, cancel := context.WithCancel(context.Background())
 	cancel()
 	for i, want := range []string{`cluster_keys{role="owner"} 1`, `cluster_keys{role="follower"} 1`} {
-		if err := all[i].relay.member.countKeys(past); err != nil {
+		if err := all[i].relay.Member.CountKeys(past); err != nil {
 			t.Fatal(err)
 		}
 		xdstest.Eventually(t, want, func() error {

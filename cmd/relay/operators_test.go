@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/relay"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
 )
@@ -21,7 +22,7 @@ import (
 type operated struct {
 	testing.TB
 	dir   string
-	relay *relay
+	relay *relay.Relay
 	admin string
 	stop  func()
 }
@@ -52,9 +53,9 @@ func (o *operated) start() {
 	o.Helper()
 	file := filepath.Join(o.dir, "relay.yaml")
 	o.relay = load(o, file)
-	o.relay.reloads = newReloader(o.relay, func() (*config.Config, error) { return config.Load(file, nil) }, nil)
-	o.admin = o.relay.adminListener.Addr().String()
-	o.stop = xdstest.Run(o, func(ctx context.Context) error { return o.relay.run(ctx, context.Background()) })
+	o.relay.Follow(func() (*config.Config, error) { return config.Load(file, nil) }, nil)
+	o.admin = o.relay.AdminAddress()
+	o.stop = xdstest.Run(o, func(ctx context.Context) error { return o.relay.Run(ctx, context.Background()) })
 }
 
 // gives writes clusters to the origin: pairs of a name and an alt_stat_name.
@@ -85,7 +86,7 @@ func (o *operated) client(node, cluster string, v xds.Variant) *scriptedClient {
 	ctx, leave := context.WithTimeout(context.Background(), xdstest.Patience)
 	o.Cleanup(leave)
 	method := map[xds.Variant]string{xds.SotW: xdstest.SotWMethod, xds.Delta: xdstest.DeltaMethod}[v]
-	conn := xdstest.Dial(o, o.relay.listeners[0].Addr().String(), nil)
+	conn := xdstest.Dial(o, o.relay.ClientAddresses(), nil)
 	c := &scriptedClient{Stream: xdstest.OpenStreamUntil(o, ctx, conn, method), leave: leave}
 	c.Ask(&corev3.Node{Id: node, Cluster: cluster}, string(xds.ClusterType))
 	return c
@@ -299,8 +300,8 @@ func TestWhichRelayIsAsked(t *testing.T) {
 // The error for a gRPC port explains the mistake.
 func TestAdminAddressOfSomethingElse(t *testing.T) {
 	o := operate(t, "")
-	code, out, errs := runRelay("status", "--admin", o.relay.listeners[0].Addr().String())
-	if want := "relay: --admin: http://" + o.relay.listeners[0].Addr().String() + " is not an admin address: "; code != 1 || out != "" || !strings.HasPrefix(errs, want) {
+	code, out, errs := runRelay("status", "--admin", o.relay.ClientAddresses())
+	if want := "relay: --admin: http://" + o.relay.ClientAddresses() + " is not an admin address: "; code != 1 || out != "" || !strings.HasPrefix(errs, want) {
 		t.Errorf("%d %s%s", code, out, errs)
 	}
 }

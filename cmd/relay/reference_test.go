@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"xdsrelay/internal/relay"
 )
 
 // The tables of docs/configuration.md have the keys, defaults and comments of config/relay.yaml.
@@ -90,9 +92,9 @@ func referenceRows(t *testing.T, prefix string, n *yaml.Node) (out []referenceRo
 		}
 		reload := "no"
 		switch {
-		case reloadable.MatchString(key):
+		case relay.Reloadable.MatchString(key):
 			reload = "yes"
-		case admissionKey.MatchString(key), admissionKey.MatchString(key + "[0].identity"):
+		case relay.AdmissionKey.MatchString(key), relay.AdmissionKey.MatchString(key + "[0].identity"):
 			reload = "[partly](#reload)"
 		}
 		text := strings.ReplaceAll(strings.TrimPrefix(name.HeadComment, "# "), "\n# ", " ")

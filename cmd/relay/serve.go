@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/relay"
 	"xdsrelay/internal/telemetry/logging"
 	"xdsrelay/internal/telemetry/logsample"
 	"xdsrelay/internal/validation"
@@ -62,15 +63,15 @@ Flags override environment variables, which override the file.`,
 			logging.LogLibrariesTo(log)
 			hangups, stopHangups := hangups()
 			defer stopHangups()
-			r, err := newRelay(cfg, log, level)
+			r, err := relay.New(cfg, log, level, build().Version)
 			if err != nil {
 				return err
 			}
-			r.lines = lines
-			r.reloads = newReloader(r, load, hangups)
+			r.LogsTo(lines)
+			r.Follow(load, hangups)
 			ctx, abort, stop := signals(cmd.Context(), log)
 			defer stop()
-			return r.run(ctx, abort)
+			return r.Run(ctx, abort)
 		},
 	}
 	file = addConfigFlags(cmd)

@@ -23,7 +23,7 @@ import (
 
 func TestSimulate(t *testing.T) {
 	o := operate(t, "")
-	at := o.relay.listeners[0].Addr().String()
+	at := o.relay.ClientAddresses()
 	for _, variant := range []string{"sotw", "delta"} {
 		var out xdstest.Log
 		s := &simulation{relay: at, cluster: "web", clients: 4, delta: variant == "delta", out: &out}
@@ -122,8 +122,8 @@ admin: {address: '127.0.0.1:0'}
 		}
 	}
 	r := load(t, in("relay.yaml"))
-	xdstest.Run(t, func(ctx context.Context) error { return r.run(ctx, context.Background()) })
-	_, port, _ := strings.Cut(r.listeners[0].Addr().String(), ":")
+	xdstest.Run(t, func(ctx context.Context) error { return r.Run(ctx, context.Background()) })
+	_, port, _ := strings.Cut(r.ClientAddresses(), ":")
 	args := []string{"simulate", "--relay", "localhost:" + port, "--clients", "2"}
 	secure := []string{"--tls-ca", in("ca.crt"), "--tls-cert", in("crt"), "--tls-key", in("key")}
 	for _, c := range []struct {

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"xdsrelay/config"
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/adminclient"
 	"xdsrelay/internal/xds"
@@ -39,7 +40,7 @@ func BenchmarkStatusOf20000Clients(b *testing.B) {
 	for i := range clients {
 		if i%each == 0 {
 			var err error
-			if conn, err = grpc.NewClient(o.relay.listeners[0].Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+			if conn, err = grpc.NewClient(o.relay.ClientAddresses(), grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
 				b.Fatal(err)
 			}
 			b.Cleanup(func(c *grpc.ClientConn) func() { return func() { _ = c.Close() } }(conn))
@@ -67,7 +68,7 @@ func BenchmarkStatusOf20000Clients(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	c, err := adminclient.New(adminclient.Options{Address: o.admin}, o.relay.cfg)
+	c, err := adminclient.New(adminclient.Options{Address: o.admin}, new(config.Config))
 	if err != nil {
 		b.Fatal(err)
 	}

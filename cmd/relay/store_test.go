@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/relay"
 	"xdsrelay/internal/store"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/logging"
@@ -82,7 +83,7 @@ func TestStoreIsGivenBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err = newRelay(cfg, log, level); err == nil || !strings.Contains(err.Error(), "rest_address") {
+		if _, err = relay.New(cfg, log, level, ""); err == nil || !strings.Contains(err.Error(), "rest_address") {
 			t.Errorf("%v", err)
 		}
 	}

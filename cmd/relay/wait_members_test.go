@@ -84,7 +84,7 @@ func TestWaitWhileTheTokenIsRenewed(t *testing.T) {
 	one := o.client("one", "edge", xds.Delta)
 	one.take().answer("")
 	ended, code := o.waiting("--version", "v2", "--token-file", mine)
-	o.relay.admin.SetToken("the-second")
+	o.relay.Admin.SetToken("the-second")
 	o.gives("v2", "a", "two")
 	one.take().answer("")
 	o.until([]string{"status", "--token-file", mine}, "rejects the token")

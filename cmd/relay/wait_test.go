@@ -270,7 +270,7 @@ func TestProgressOfARelayThatDrains(t *testing.T) {
 	o := operate(t, "")
 	o.client("one", "edge", xds.Delta).take().answer("")
 	o.until([]string{"status"}, "SYNCED")
-	o.relay.admin.SetReady(false)
+	o.relay.Admin.SetReady(false)
 	ended, code := o.waiting("--version", "v1", "--timeout", "500ms")
 	o.ends(ended, code, exitLate, "relay: the relay is stopping", "not reached within 500ms: the relay is stopping")
 }

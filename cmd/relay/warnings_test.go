@@ -1,9 +1,8 @@
 package main
 
 import (
-	"bytes"
+	"context"
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -13,8 +12,10 @@ import (
 	"time"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/relay"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 	"xdsrelay/internal/validation"
+	"xdsrelay/internal/xdstest"
 )
 
 // A rule that uses nothing that a certificate proves gives no Secrets.
@@ -167,19 +168,12 @@ upstream:
 	for i := range cfg.Downstream.Several {
 		cfg.Downstream.Several[i].Address = "127.0.0.1:0"
 	}
-	var log bytes.Buffer
-	r, err := newRelay(cfg, slog.New(slog.NewTextHandler(&log, nil)), new(slog.LevelVar))
+	var log xdstest.Log
+	r, err := relay.New(cfg, slog.New(slog.NewTextHandler(&log, nil)), new(slog.LevelVar), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range r.listeners {
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-	if err := errors.Join(r.restListener.Close(), r.adminListener.Close()); err != nil {
-		t.Error(err)
-	}
+	xdstest.Run(t, func(ctx context.Context) error { return r.Run(ctx, context.Background()) })()
 	for text, times := range map[string]int{
 		"RELAY_UPSTREM_VARIANT: unknown": 1, "downstream.rest_address: has no TLS": 1, "gets Secrets": 1,
 		"listeners[1], downstream.listeners[4], downstream.listeners[5]":                            1,

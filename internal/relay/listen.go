@@ -1,4 +1,4 @@
-package main
+package relay
 
 import (
 	"context"
@@ -50,7 +50,7 @@ func (e *clientListener) changedAdmission(l config.Listener) (keys []string) {
 
 // admitted returns the admission rules of the listener at a configured address; false: there is
 // none.
-func (r *relay) admitted(address string) (identity, secrets string, ok bool) {
+func (r *Relay) admitted(address string) (identity, secrets string, ok bool) {
 	for _, e := range r.listeners {
 		if e.conf.Address == address {
 			a := e.admits.Load()
@@ -156,7 +156,7 @@ func listenAddress(configured string, l net.Listener) string {
 
 // serveREST serves REST, with the TLS of the first listener. A client has to pass the policies of
 // all listeners.
-func (r *relay) serveREST(ctx context.Context) error {
+func (r *Relay) serveREST(ctx context.Context) error {
 	var policies []*listener.Policy
 	for _, e := range r.listeners {
 		policies = append(policies, e.policy)

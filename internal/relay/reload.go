@@ -1,4 +1,4 @@
-package main
+package relay
 
 import (
 	"context"
@@ -27,7 +27,7 @@ import (
 // far as it can without a restart; a change with any fault applies not at all. Only the admin token
 // is independent of that.
 type reloader struct {
-	relay   *relay
+	relay   *Relay
 	load    func() (*config.Config, error) // reads the file, with flags and environment over it, as at the start
 	file    string                         // the configuration file; empty: no regular file, which cannot change
 	hangups <-chan os.Signal
@@ -46,7 +46,7 @@ type reloader struct {
 }
 
 // newReloader makes the reloader of a relay. load returned the relay's present configuration.
-func newReloader(r *relay, load func() (*config.Config, error), hangups <-chan os.Signal) *reloader {
+func newReloader(r *Relay, load func() (*config.Config, error), hangups <-chan os.Signal) *reloader {
 	l := &reloader{relay: r, load: load, hangups: hangups}
 	if f := r.cfg.Places.File(); config.Regular(f) {
 		l.file = f
@@ -57,7 +57,7 @@ func newReloader(r *relay, load func() (*config.Config, error), hangups <-chan o
 }
 
 // configuration returns the state of the configuration file and of the files that it names.
-func (r *relay) configuration() admin.Configuration {
+func (r *Relay) configuration() admin.Configuration {
 	out := admin.Configuration{File: r.cfg.Places.File(), Since: r.started}
 	if r.reloads != nil {
 		out = *r.reloads.status.Load()
@@ -93,17 +93,17 @@ func (r *relay) configuration() admin.Configuration {
 }
 
 // certs returns the sources of the certificates of all listeners, that for members included.
-func (r *relay) certs() (out []*tlsfiles.Source) {
+func (r *Relay) certs() (out []*tlsfiles.Source) {
 	for _, e := range r.listeners {
 		if e.certs != nil {
 			out = append(out, e.certs)
 		}
 	}
-	if c := r.admin.Certificates(); c != nil {
+	if c := r.Admin.Certificates(); c != nil {
 		out = append(out, c)
 	}
-	if r.member != nil && r.member.certs != nil {
-		out = append(out, r.member.certs)
+	if r.Member != nil && r.Member.certs != nil {
+		out = append(out, r.Member.certs)
 	}
 	return out
 }
@@ -201,7 +201,7 @@ func (l *reloader) reload(requested, force bool) admin.Reload {
 		r.metrics.ReloadConfig(telemetry.Reloaded)
 	}
 	for _, key := range changed {
-		if reloadable.MatchString(key) {
+		if Reloadable.MatchString(key) {
 			now = append(now, key)
 		}
 	}
@@ -230,7 +230,7 @@ func (l *reloader) reload(requested, force bool) admin.Reload {
 
 // reload reads the configuration file again, for the admin API. It returns false if the relay
 // follows no file.
-func (r *relay) reload(force bool) (admin.Reload, bool) {
+func (r *Relay) reload(force bool) (admin.Reload, bool) {
 	if r.reloads == nil {
 		return admin.Reload{}, false
 	}
@@ -275,7 +275,7 @@ func (l *reloader) takeToken() {
 	case err != nil:
 	default:
 		l.token.Store(nil)
-		if r.admin.SetToken(token) {
+		if r.Admin.SetToken(token) {
 			r.log.Info("admin token reloaded", "file", f)
 		} else if was != nil {
 			r.log.Info("admin token file is usable again; the token has not changed", "file", f)
@@ -301,7 +301,7 @@ func (l *reloader) checkRekeyed(next *activeConfig, changed []string) error {
 
 // prepare compiles a configuration and checks it. err has the faults found while reading it. It
 // changes nothing.
-func (r *relay) prepare(cfg *config.Config, err error) (*activeConfig, error) {
+func (r *Relay) prepare(cfg *config.Config, err error) (*activeConfig, error) {
 	c, err := validation.Check(cfg, err, r.cfg)
 	if err != nil {
 		return nil, err

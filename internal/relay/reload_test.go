@@ -1,4 +1,4 @@
-package main
+package relay
 
 import (
 	"bytes"
@@ -27,7 +27,7 @@ import (
 type reloadFixture struct {
 	*testing.T
 	dir string
-	r   *relay
+	r   *Relay
 	log bytes.Buffer
 }
 
@@ -52,7 +52,7 @@ func newReloadFixtureOf(t *testing.T, text string) *reloadFixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g.r, err = newRelay(cfg, log, level); err != nil {
+	if g.r, err = New(cfg, log, level, ""); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -63,8 +63,8 @@ func newReloadFixtureOf(t *testing.T, text string) *reloadFixture {
 		if g.r.adminListener != nil {
 			all = append(all, g.r.adminListener)
 		}
-		if g.r.member != nil {
-			all = append(all, g.r.member.listener)
+		if g.r.Member != nil {
+			all = append(all, g.r.Member.listener)
 		}
 		for _, l := range all {
 			if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) { // closed already if it ran
@@ -293,7 +293,7 @@ func TestReloadAndTheCompat(t *testing.T) {
 			"cluster: {name: c, address: '127.0.0.1:0', gossip: '127.0.0.1:7946'}\naggregation: {rules: [{key: " + key + "}]}\n"
 	}
 	g := newReloadFixtureOf(t, text("one", "node.id"))
-	compat := *g.r.member.compat.Load()
+	compat := *g.r.Member.compat.Load()
 	for _, c := range []struct {
 		origin, key string
 		same        bool
@@ -302,7 +302,7 @@ func TestReloadAndTheCompat(t *testing.T) {
 			t.Fatal(err)
 		}
 		g.reload(false)
-		if same := *g.r.member.compat.Load() == compat; same != c.same {
+		if same := *g.r.Member.compat.Load() == compat; same != c.same {
 			t.Errorf("%+v: the compat is the same: %v", c, same)
 		}
 	}
@@ -331,7 +331,7 @@ func TestReloadOfListeners(t *testing.T) {
 // The current content of the token's file applies; another file needs a restart.
 func TestReloadOfTheToken(t *testing.T) {
 	g := newReloadFixture(t, "")
-	asked := func(token string) bool { return authorized(g.r.admin.Handler(), token) }
+	asked := func(token string) bool { return authorized(g.r.Admin.Handler(), token) }
 	if !asked("first") {
 		t.Fatal("the token is not the file's")
 	}

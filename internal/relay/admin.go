@@ -1,4 +1,4 @@
-package main
+package relay
 
 import (
 	"fmt"
@@ -14,9 +14,9 @@ import (
 )
 
 // newAdmin makes the admin server over the parts that exist already. POST /drain calls drain.
-func (r *relay) newAdmin(drain func()) (*admin.Server, error) {
+func (r *Relay) newAdmin(drain func()) (*admin.Server, error) {
 	o := admin.Options{
-		Config: r.cfg.Admin, Name: r.cfg.Name, Version: version,
+		Config: r.cfg.Admin, Name: r.cfg.Name, Version: r.version,
 		Clients: r.fanout, Keys: r.keys(), Origins: r.origins,
 		Rules:   func() admin.Rules { return r.active.Load().Rules },
 		Metrics: r.metrics, Level: r.level, Drain: drain, Log: r.log,
@@ -26,29 +26,29 @@ func (r *relay) newAdmin(drain func()) (*admin.Server, error) {
 	if r.store != nil {
 		o.Store = r.store
 	}
-	if r.member != nil {
-		o.Members = r.member.reader
+	if r.Member != nil {
+		o.Members = r.Member.reader
 	}
 	return admin.New(o)
 }
 
 // keys returns a reader of the keys' status.
-func (r *relay) keys() *keystatus.Reader {
-	if r.member == nil {
+func (r *Relay) keys() *keystatus.Reader {
+	if r.Member == nil {
 		return keystatus.New(r.registry, r.fanout.Waiting, nil)
 	}
-	return keystatus.New(r.registry, r.fanout.Waiting, r.member.owner)
+	return keystatus.New(r.registry, r.fanout.Waiting, r.Member.Owner)
 }
 
 // openAdminGRPC opens admin.grpc_address. It uses the connection settings of the client listeners
 // and admin's certificate, and asks for no client certificate.
-func (r *relay) openAdminGRPC() (err error) {
+func (r *Relay) openAdminGRPC() (err error) {
 	a := r.cfg.Admin.GRPCAddress
 	if a == "" {
 		return nil
 	}
 	r.adminGRPC, err = grpcadmin.New(grpcadmin.Options{
-		Guard: r.admin, Clients: r.fanout, Health: r.health,
+		Guard: r.Admin, Clients: r.fanout, Health: r.health,
 		Transport: r.fanout.AdminServerOptions(),
 	})
 	if err != nil {
@@ -58,12 +58,12 @@ func (r *relay) openAdminGRPC() (err error) {
 	if err != nil {
 		return fmt.Errorf("admin.grpc_address: %w", err)
 	}
-	r.adminGRPCListener = r.fanout.ListenAdmin(l, &listener.Policy{Key: "admin.grpc_address", TLS: r.admin.TLS("h2")}, grpcadmin.MaxConnections)
+	r.adminGRPCListener = r.fanout.ListenAdmin(l, &listener.Policy{Key: "admin.grpc_address", TLS: r.Admin.TLS("h2")}, grpcadmin.MaxConnections)
 	return nil
 }
 
 // healthy sets the health status of the server and of each of its services to SERVING.
-func (r *relay) healthy() {
+func (r *Relay) healthy() {
 	names := []string{""}
 	for service := range r.grpc.GetServiceInfo() {
 		names = append(names, service)
@@ -77,7 +77,7 @@ func (r *relay) healthy() {
 }
 
 // problems has a problem while stderr takes no log lines.
-func (r *relay) problems() []overview.Problem {
+func (r *Relay) problems() []overview.Problem {
 	since, why, stuck := r.lines.Stuck()
 	if !stuck {
 		return nil

@@ -1,4 +1,4 @@
-package main
+package relay
 
 import (
 	"log/slog"
@@ -21,37 +21,37 @@ type activeConfig struct {
 	*validation.Compiled
 }
 
-// reloadable matches the keys whose new values apply without a restart. The keys of listeners need
+// Reloadable matches the keys whose new values apply without a restart. The keys of listeners need
 // more: see needsRestart.
-var reloadable = regexp.MustCompile(`^(` +
+var Reloadable = regexp.MustCompile(`^(` +
 	`downstream\.(rest_bytes|long_poll|ack_timeout|settle|removal_delay|drain)|` +
 	`downstream\.limits\.(streams|streams_per_second|requests_per_second|names_per_second|streams_per_peer|node_bytes|names_per_stream|types_per_stream|keys|keys_per_peer|names_per_key|types_per_key|pinned_bytes)|` +
 	`upstream\.(linger|idle_ttl|max_idle)|` +
 	`aggregation\.(rules.*|file|unmatched|max_rekeyed)|` +
 	`log\.level)$`)
 
-// admissionKey matches the keys that decide which clients a listener admits.
-var admissionKey = regexp.MustCompile(`^downstream(?:\.listeners\[(\d+)\])?\.(?:identity|secrets)$`)
+// AdmissionKey matches the keys that decide which clients a listener admits.
+var AdmissionKey = regexp.MustCompile(`^downstream(?:\.listeners\[(\d+)\])?\.(?:identity|secrets)$`)
 
 // needsRestart returns those of keys whose new values apply only after a restart. A listener's
 // admission rules apply at once only if the listener keeps its address and TLS. Otherwise a rule
 // that is right for the new address would admit clients at the old one.
-func (r *relay) needsRestart(keys []string, to *config.Config) []string {
+func (r *Relay) needsRestart(keys []string, to *config.Config) []string {
 	stays := func(key string) bool {
-		m := admissionKey.FindStringSubmatch(key)
+		m := AdmissionKey.FindStringSubmatch(key)
 		if m == nil {
 			return false
 		}
 		i, _ := strconv.Atoi(m[1]) // empty: the only listener, which has no number
 		return i < len(to.Downstream.Listen()) && matchingListener(i, to, r.cfg) >= 0
 	}
-	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return reloadable.MatchString(key) || stays(key) })
+	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return Reloadable.MatchString(key) || stays(key) })
 }
 
 // atStart returns the configuration that the relay was started with, but with the admission rules
 // that its listeners apply now. What differs between it and the file is not in force. It leaves out
 // listeners that have another position in the file, because their rules belong to another listener.
-func (r *relay) atStart(to *config.Config) *config.Config {
+func (r *Relay) atStart(to *config.Config) *config.Config {
 	if len(to.Downstream.Several) != len(r.cfg.Downstream.Several) {
 		return r.cfg
 	}
@@ -96,13 +96,13 @@ func matchingListener(i int, of, in *config.Config) int {
 // reconfigure applies what can change without a restart. next has no faults, and changed are its
 // changed keys. It returns the keys of the admission rules that changed. These may be missing in
 // changed: if the number of listeners changed, that has only the list's key.
-func (r *relay) reconfigure(next *activeConfig, changed []string) []string {
+func (r *Relay) reconfigure(next *activeConfig, changed []string) []string {
 	if next.Rules != r.active.Load().Rules {
 		next.Rules.CountErrors(r.metrics.RuleErrors)
 	}
 	r.active.Store(next)
-	if r.member != nil {
-		r.member.setCompat()
+	if r.Member != nil {
+		r.Member.setCompat()
 	}
 	r.showLimits(next)
 	r.fanout.Reconfigure(r.fanoutSettings(next))
@@ -136,7 +136,7 @@ func (r *relay) reconfigure(next *activeConfig, changed []string) []string {
 // checkRekeyed returns a fault if the rules of next give more clients another key, or none, than its
 // aggregation.max_rekeyed allows. changed are its changed keys. It does not count clients that a new
 // identity rule refuses: an identity must be revocable at once. compared counts the clients meanwhile.
-func (r *relay) checkRekeyed(next *activeConfig, changed []string, compared *atomic.Int64) error {
+func (r *Relay) checkRekeyed(next *activeConfig, changed []string, compared *atomic.Int64) error {
 	if !slices.ContainsFunc(changed, aggregation.MatchString) {
 		return nil
 	}
@@ -160,7 +160,7 @@ var aggregation = regexp.MustCompile(`^aggregation\.(rules|file|unmatched)`)
 
 // limits returns the limits that apply. The grpc server takes some only when it is made, so those
 // keep their first values.
-func (r *relay) limits(c *activeConfig) config.Limits {
+func (r *Relay) limits(c *activeConfig) config.Limits {
 	l, first := c.cfg.Downstream.Limits, &r.cfg.Downstream.Limits
 	l.Connections, l.RequestBytes, l.StreamsPerConnection = first.Connections, first.RequestBytes, first.StreamsPerConnection
 	if l.Connections == config.Auto {
@@ -170,21 +170,21 @@ func (r *relay) limits(c *activeConfig) config.Limits {
 }
 
 // showLimits sets the gauges of the limits.
-func (r *relay) showLimits(c *activeConfig) {
+func (r *Relay) showLimits(c *activeConfig) {
 	l := r.limits(c)
 	r.metrics.Limit(telemetry.MaxStreams, int64(l.Streams))
 	r.metrics.Limit(telemetry.MaxKeys, int64(l.Keys))
 	r.metrics.Limit(telemetry.MaxPinnedBytes, l.PinnedBytes)
 }
 
-func (r *relay) fanoutSettings(c *activeConfig) fanout.Settings {
+func (r *Relay) fanoutSettings(c *activeConfig) fanout.Settings {
 	d := &c.cfg.Downstream
 	return fanout.Settings{
 		AckTimeout: d.AckTimeout, LongPoll: d.LongPoll, RESTBytes: d.RESTBytes, Limits: r.limits(c),
 	}
 }
 
-func (r *relay) registrySettings(c *activeConfig) orchestrator.Settings {
+func (r *Relay) registrySettings(c *activeConfig) orchestrator.Settings {
 	u, l := &c.cfg.Upstream, &c.cfg.Downstream.Limits
 	return orchestrator.Settings{
 		Keys: c.Rules, Settle: c.cfg.Downstream.Settle, RemovalDelay: c.cfg.Downstream.RemovalDelay, Linger: u.Linger, IdleTTL: u.IdleTTL, MaxIdle: u.MaxIdle,

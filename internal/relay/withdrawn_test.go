@@ -1,4 +1,4 @@
-package main
+package relay
 
 import (
 	"context"
@@ -34,7 +34,7 @@ func TestP6_WithdrawnAuthorityKeepsNoAccess(t *testing.T) {
 	g := newReloadFixtureOf(t, fmt.Sprintf("name: r\nupstream: {origins: [{address: 'file:%s'}]}\nadmin: {address: '127.0.0.1:0', token_file: token}\n"+
 		"downstream:\n  address: 127.0.0.1:0\n  drain: 0s\n  max_connection_age: 100ms\n  identity: node.id in peer.uri_sans\n  tls: {cert_file: %s, key_file: %s, client_ca_file: %s}\n", filepath.Join(dir, "origin"), cert, key, ca))
 	address := g.r.listeners[0].Addr().String()
-	xdstest.Run(t, func(ctx context.Context) error { return g.r.run(ctx, context.Background()) })
+	xdstest.Run(t, func(ctx context.Context) error { return g.r.Run(ctx, context.Background()) })
 	<-g.r.registry.Running()
 	const id = "spiffe://test/n"
 	conf := &tls.Config{RootCAs: was.Pool(), Certificates: []tls.Certificate{was.Pair(t, tlstest.URI(id)).TLS(t)}}

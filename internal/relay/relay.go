@@ -1,4 +1,4 @@
-package main
+package relay
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"xdsrelay/internal/admin/grpcadmin"
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/tokens"
 	"xdsrelay/internal/orchestrator"
 	"xdsrelay/internal/store"
@@ -35,10 +37,11 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// relay is the whole program. It alone knows every package.
-type relay struct {
+// Relay is the whole program. It alone knows every package.
+type Relay struct {
 	cfg       *config.Config               // of the start
 	active    atomic.Pointer[activeConfig] // the one in force, as far as it can change
+	version   string
 	level     *slog.LevelVar
 	started   time.Time
 	log       *slog.Logger
@@ -47,11 +50,11 @@ type relay struct {
 	origins   *upstream.Client
 	store     *store.Store // nil: nothing is kept
 	registry  *orchestrator.Registry
-	member    *member // nil: the relay is in no cluster
+	Member    *member // nil: the relay is in no cluster
 	fanout    *fanout.Server
 	grpc      *grpc.Server
 	health    *health.Server
-	admin     *admin.Server
+	Admin     *admin.Server
 	adminGRPC *grpcadmin.Server // admin over gRPC; nil: it is off
 
 	listeners         []*clientListener // listeners for clients
@@ -64,20 +67,20 @@ type relay struct {
 	lines   *logging.Queue // between log and stderr; not in use unless serve has set it
 }
 
-// newRelay builds the relay of a configuration and opens its listeners. It starts nothing. The
-// faults of the configuration are config.Faults.
-func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *relay, err error) {
+// New builds the relay of a configuration and opens its listeners. It starts nothing. version is
+// that of the program. The faults of the configuration are config.Faults.
+func New(cfg *config.Config, log *slog.Logger, level *slog.LevelVar, version string) (_ *Relay, err error) {
 	c, err := validation.Compile(cfg)
 	if err != nil {
 		return nil, err
 	}
-	r := &relay{cfg: cfg, level: level, started: time.Now(), log: log, drained: make(chan struct{}), lines: new(logging.Queue)}
+	r := &Relay{cfg: cfg, version: version, level: level, started: time.Now(), log: log, drained: make(chan struct{}), lines: new(logging.Queue)}
 	first := &activeConfig{cfg: cfg, Compiled: c}
 	r.active.Store(first)
 	first.warn(log, nil)
 	r.metrics, err = telemetry.New(telemetry.Options{
 		Prefix: cfg.Metrics.Prefix, StatsdAddress: cfg.Metrics.StatsdAddress, KeyLabel: cfg.Metrics.KeyLabel,
-		Log: log, Version: build().Version,
+		Log: log, Version: version,
 	})
 	if err != nil {
 		return nil, err
@@ -87,10 +90,10 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *re
 	r.metrics.ReadLogDropped(func() int64 { return r.lines.Lost() })
 	r.showLimits(first)
 	r.tracer = tracing.New(tracing.Options{
-		Endpoint: cfg.Tracing.OTLPEndpoint, Sample: cfg.Tracing.Sample, Replica: cfg.Name, Version: build().Version, Metrics: r.metrics,
+		Endpoint: cfg.Tracing.OTLPEndpoint, Sample: cfg.Tracing.Sample, Replica: cfg.Name, Version: version, Metrics: r.metrics,
 	})
 	if cfg.Cluster.Name != "" {
-		if r.member, err = r.newMember(first); err != nil {
+		if r.Member, err = r.newMember(first); err != nil {
 			return nil, err
 		}
 	}
@@ -123,8 +126,26 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *re
 	return r, r.listen()
 }
 
+// Follow makes the relay follow its configuration file. load reads it, with flags and environment
+// over it, and has returned the present configuration. The relay also reloads on hangups.
+func (r *Relay) Follow(load func() (*config.Config, error), hangups <-chan os.Signal) {
+	r.reloads = newReloader(r, load, hangups)
+}
+
+// LogsTo says that the log is written over a queue.
+func (r *Relay) LogsTo(q *logging.Queue) { r.lines = q }
+
+// ClientAddresses returns the addresses of the listeners for clients, separated by commas.
+func (r *Relay) ClientAddresses() string { return addresses(r.listeners) }
+
+// AdminAddress returns the address of the admin API, which must not be off.
+func (r *Relay) AdminAddress() string { return r.adminListener.Addr().String() }
+
+// Clients returns the status of all clients.
+func (r *Relay) Clients() []inspect.ClientStatus { return r.fanout.Clients() }
+
 // casChanged checks all clients again, after other authorities verify their certificates.
-func (r *relay) casChanged() { r.fanout.Rekey(r.active.Load().cfg.Downstream.Drain) }
+func (r *Relay) casChanged() { r.fanout.Rekey(r.active.Load().cfg.Downstream.Drain) }
 
 // newStore opens the store of the last known good; nil: store.path is not set.
 func newStore(cfg *config.Config, m *telemetry.Metrics, log *slog.Logger) (*store.Store, error) {
@@ -141,15 +162,20 @@ func newStore(cfg *config.Config, m *telemetry.Metrics, log *slog.Logger) (*stor
 	return s, nil
 }
 
-func (r *relay) newUpstream() (*upstream.Client, error) {
+// NewOrigins makes a client of the configuration's origins for a command that asks them without a relay.
+func NewOrigins(cfg *config.Config) (*upstream.Client, error) {
+	return (&Relay{cfg: cfg, log: slog.New(slog.DiscardHandler)}).newUpstream()
+}
+
+func (r *Relay) newUpstream() (*upstream.Client, error) {
 	u := &r.cfg.Upstream
 	o := upstream.Options{
 		FirstAnswerTimeout: u.FirstAnswerTimeout, SetNodeOnFirstMessageOnly: u.SetNodeOnFirstMessageOnly,
 		Backoff: timing.Backoff{Base: u.Backoff.Base, Max: u.Backoff.Max},
 		Metrics: r.metrics, Tracer: r.tracer, Log: r.log,
 	}
-	if r.member != nil && !u.ByToken() { // otherwise the stream of a key needs a client of this relay
-		o.Order = r.member.table.Order
+	if r.Member != nil && !u.ByToken() { // otherwise the stream of a key needs a client of this relay
+		o.Order = r.Member.table.Order
 	}
 	variant := xds.Delta
 	if u.Variant == config.VariantSotW {
@@ -168,7 +194,7 @@ func (r *relay) newUpstream() (*upstream.Client, error) {
 
 // identify returns the token, and for token: representative also the node, of a stream to an origin;
 // nil: it needs no token. The file of a token is read for each stream.
-func (r *relay) identify(o config.Origin) func(xds.Key) (upstream.Identity, error) {
+func (r *Relay) identify(o config.Origin) func(xds.Key) (upstream.Identity, error) {
 	bearer := func(token string) metadata.MD { return metadata.Pairs("authorization", "Bearer "+token) }
 	switch {
 	case o.TokenFile != "":
@@ -191,7 +217,7 @@ func (r *relay) identify(o config.Origin) func(xds.Key) (upstream.Identity, erro
 	return nil
 }
 
-func (r *relay) newRegistry(node *expr.Node) (*orchestrator.Registry, error) {
+func (r *Relay) newRegistry(node *expr.Node) (*orchestrator.Registry, error) {
 	u := &r.cfg.Upstream
 	o := orchestrator.Options{
 		Settings: r.registrySettings(r.active.Load()),
@@ -206,8 +232,8 @@ func (r *relay) newRegistry(node *expr.Node) (*orchestrator.Registry, error) {
 	if node != nil {
 		o.Node = node.Encode
 	}
-	if r.member != nil && !u.ByToken() {
-		o.Owns, o.Seeds = r.member.table.Owns, r.member.table.Seeds
+	if r.Member != nil && !u.ByToken() {
+		o.Owns, o.Seeds = r.Member.table.Owns, r.Member.table.Seeds
 	}
 	if r.store != nil {
 		o.Store = r.store
@@ -216,15 +242,15 @@ func (r *relay) newRegistry(node *expr.Node) (*orchestrator.Registry, error) {
 }
 
 // listen opens the listeners, so that their faults are known before anything runs.
-func (r *relay) listen() (err error) {
+func (r *Relay) listen() (err error) {
 	defer func() {
 		for _, e := range r.listeners {
 			if err != nil && e.Listener != nil {
 				err = errors.Join(err, e.Close())
 			}
 		}
-		if err != nil && r.member != nil && r.member.listener != nil {
-			err = errors.Join(err, r.member.listener.Close())
+		if err != nil && r.Member != nil && r.Member.listener != nil {
+			err = errors.Join(err, r.Member.listener.Close())
 		}
 		for _, l := range []net.Listener{r.restListener, r.adminListener} {
 			if err != nil && l != nil {
@@ -237,8 +263,8 @@ func (r *relay) listen() (err error) {
 			return err
 		}
 	}
-	if r.member != nil {
-		if err := r.member.open(r); err != nil {
+	if r.Member != nil {
+		if err := r.Member.open(r); err != nil {
 			return err
 		}
 	}
@@ -247,7 +273,7 @@ func (r *relay) listen() (err error) {
 			return fmt.Errorf("downstream.rest_address: %w", err)
 		}
 	}
-	r.admin, err = r.newAdmin(func() { close(r.drained) })
+	r.Admin, err = r.newAdmin(func() { close(r.drained) })
 	if err != nil {
 		return fmt.Errorf("admin: %w", err)
 	}
@@ -259,9 +285,9 @@ func (r *relay) listen() (err error) {
 	return r.openAdminGRPC()
 }
 
-// run serves until ctx ends or POST /drain, drains, and returns when all parts have ended. The end
+// Run serves until ctx ends or POST /drain, drains, and returns when all parts have ended. The end
 // of abort cuts the draining short.
-func (r *relay) run(ctx, abort context.Context) error {
+func (r *Relay) Run(ctx, abort context.Context) error {
 	r.log.Info("configuration loaded", "config", r.cfg.Places.File(), "name", r.cfg.Name, "rules", len(r.active.Load().Rules.Stats()),
 		"store", cmp.Or(r.cfg.Store.Path, "off"), "origins", originNames(r.cfg.Upstream.Origins))
 	// The parts outlive ctx until the streams are drained.
@@ -284,11 +310,11 @@ func (r *relay) run(ctx, abort context.Context) error {
 	case <-r.registry.Running():
 	case <-gctx.Done():
 	}
-	if r.member != nil {
-		r.member.cluster.SetReady(true) // others learn it with the join, so that no key moves soon after
-		r.member.run(gctx, g, r)
+	if r.Member != nil {
+		r.Member.cluster.SetReady(true) // others learn it with the join, so that no key moves soon after
+		r.Member.run(gctx, g, r)
 		select { // so that the first clients' keys are asked for at their owners
-		case <-r.member.cluster.Joined():
+		case <-r.Member.cluster.Joined():
 		case <-ctx.Done():
 		case <-gctx.Done():
 		}
@@ -297,7 +323,7 @@ func (r *relay) run(ctx, abort context.Context) error {
 		g.Go(func() error { return r.serveREST(gctx) })
 	}
 	if r.adminListener != nil {
-		g.Go(func() error { return ignoreStopped(r.admin.Run(gctx, r.adminListener), "admin") })
+		g.Go(func() error { return ignoreStopped(r.Admin.Run(gctx, r.adminListener), "admin") })
 	}
 	if r.adminGRPCListener != nil {
 		g.Go(func() error { return ignoreStopped(r.adminGRPC.Run(gctx, r.adminGRPCListener), "admin.grpc_address") })
@@ -319,7 +345,7 @@ func (r *relay) run(ctx, abort context.Context) error {
 	}
 
 	r.healthy()
-	r.admin.SetReady(true)
+	r.Admin.SetReady(true)
 	r.metrics.Ready.Set(1)
 	r.log.Info("serving", "downstream", addresses(r.listeners), "admin", listenAddress(r.cfg.Admin.Address, r.adminListener),
 		"rest", listenAddress(r.cfg.Downstream.RESTAddress, r.restListener), "admin_grpc", listenAddress(r.cfg.Admin.GRPCAddress, r.adminGRPCListener),
@@ -347,16 +373,16 @@ func (r *relay) run(ctx, abort context.Context) error {
 const closeTimeout = 2 * time.Second
 
 // drain ends the streams over the configured time, and then stops the server.
-func (r *relay) drain(abort context.Context) {
+func (r *Relay) drain(abort context.Context) {
 	over := r.active.Load().cfg.Downstream.Drain
 	r.log.Info("draining", "over", over.String())
-	r.admin.SetReady(false)
+	r.Admin.SetReady(false)
 	r.metrics.Ready.Set(0)
 	r.health.Shutdown()
-	if r.member != nil {
-		r.member.cluster.SetDraining(true)
-		r.member.server.RefuseStreams()
-		defer r.member.drain(abort)
+	if r.Member != nil {
+		r.Member.cluster.SetDraining(true)
+		r.Member.server.RefuseStreams()
+		defer r.Member.drain(abort)
 	}
 	began := time.Now()
 	// It closes the listeners and sends GOAWAY at once. So a client whose stream ends opens the
@@ -379,7 +405,7 @@ func (r *relay) drain(abort context.Context) {
 }
 
 // serveClients serves a listener until the server has stopped or ctx ends.
-func (r *relay) serveClients(ctx context.Context, e *clientListener) error {
+func (r *Relay) serveClients(ctx context.Context, e *clientListener) error {
 	ended := make(chan error, 1)
 	go func() { ended <- r.grpc.Serve(e) }()
 	select {
@@ -392,7 +418,7 @@ func (r *relay) serveClients(ctx context.Context, e *clientListener) error {
 
 // stopClients closes the connections of all clients. grpc's Stop waits for connections in
 // their handshake, which may take 20 s. The process ends before that.
-func (r *relay) stopClients() {
+func (r *Relay) stopClients() {
 	done := make(chan struct{})
 	go func() { r.grpc.Stop(); close(done) }()
 	select {

@@ -1,4 +1,4 @@
-package main
+package relay
 
 import (
 	"context"
@@ -34,7 +34,7 @@ import (
 
 // member is the relay as a member of a cluster: what it knows of the others, and the server for them.
 type member struct {
-	relay   *relay
+	relay   *Relay
 	cluster *cluster.Cluster
 	table   *ownership.Table
 	compat  atomic.Pointer[string]
@@ -44,12 +44,12 @@ type member struct {
 	identity *expr.Predicate  // of both ends; it needs a restart to change
 
 	server   *fanout.Server
-	grpc     *grpc.Server
+	GRPC     *grpc.Server
 	listener net.Listener // nil until it is open
 }
 
 // newMember makes a member without its server, which needs the registry.
-func (r *relay) newMember(c *activeConfig) (*member, error) {
+func (r *Relay) newMember(c *activeConfig) (*member, error) {
 	conf := &r.cfg.Cluster
 	m := &member{relay: r, identity: c.MemberIdentity}
 	var creds credentials.TransportCredentials = insecure.NewCredentials()
@@ -62,14 +62,14 @@ func (r *relay) newMember(c *activeConfig) (*member, error) {
 	}
 	var err error
 	m.cluster, err = cluster.New(cluster.Options{
-		Name: r.cfg.Name, Version: build().Version, Label: conf.Name, Address: conf.Address, Gossip: netip.MustParseAddrPort(conf.Gossip),
+		Name: r.cfg.Name, Version: r.version, Label: conf.Name, Address: conf.Address, Gossip: netip.MustParseAddrPort(conf.Gossip),
 		Advertise: conf.Advertise, Join: conf.Join, KeyFile: conf.GossipKeyFile, Metrics: r.metrics, Log: r.log,
 	})
 	if err != nil {
 		return nil, err // it names the setting
 	}
 	m.setCompat()
-	m.reader = &memberread.Reader{Cluster: m.cluster, Credentials: creds, Local: func() http.Handler { return r.admin.Handler() }}
+	m.reader = &memberread.Reader{Cluster: m.cluster, Credentials: creds, Local: func() http.Handler { return r.Admin.Handler() }}
 	m.table = ownership.New(ownership.Options{
 		Cluster: m.cluster, Compat: func() string { return *m.compat.Load() }, Credentials: creds, OriginVersions: r.cfg.Downstream.Versions == config.VersionsOrigin,
 		MaxAge: r.cfg.Store.MaxAge,
@@ -109,7 +109,7 @@ func (m *member) setCompat() {
 
 // open makes the server for members and opens its listener. It has no limits and no connection age:
 // members are as trusted as the relay itself.
-func (m *member) open(r *relay) error {
+func (m *member) open(r *Relay) error {
 	metrics, err := r.metrics.ForMembers()
 	if err != nil {
 		return err
@@ -119,10 +119,10 @@ func (m *member) open(r *relay) error {
 		Settings: fanout.Settings{AckTimeout: d.AckTimeout}, Joiner: m.table.Joiner(r.registry), Metrics: metrics, Log: r.log, Replica: r.cfg.Name,
 		SendTimeout: d.SendTimeout, OriginVersions: d.Versions == config.VersionsOrigin, RelayKey: m.table.RelayKey,
 	})
-	m.grpc = grpc.NewServer(m.server.ServerOptions(fanout.Keepalive{Time: 10 * time.Second, Timeout: 5 * time.Second, MinTime: 5 * time.Second})...)
-	m.server.Register(m.grpc)
-	m.reader.Register(m.grpc)
-	m.table.RegisterSeeds(m.grpc, r.registry.Seed)
+	m.GRPC = grpc.NewServer(m.server.ServerOptions(fanout.Keepalive{Time: 10 * time.Second, Timeout: 5 * time.Second, MinTime: 5 * time.Second})...)
+	m.server.Register(m.GRPC)
+	m.reader.Register(m.GRPC)
+	m.table.RegisterSeeds(m.GRPC, r.registry.Seed)
 	policy := &listener.Policy{Key: "cluster", Secrets: config.SecretsDeny}
 	if m.certs != nil {
 		policy.TLS, policy.Verify = m.certs.Server("h2"), m.certs.VerifyClient
@@ -148,28 +148,28 @@ func isMember(identity *expr.Predicate, peer expr.Peer) error {
 }
 
 // run starts the member's parts in g.
-func (m *member) run(ctx context.Context, g *errgroup.Group, r *relay) {
+func (m *member) run(ctx context.Context, g *errgroup.Group, r *Relay) {
 	g.Go(func() error { return m.cluster.Run(ctx) })
 	g.Go(func() error { return m.table.Run(ctx, r.origins, r.log) })
 	g.Go(func() error { return m.server.Run(ctx) })
 	if !r.cfg.Upstream.ByToken() { // then all keys are direct, as they should be
-		g.Go(func() error { return m.countKeys(ctx) })
+		g.Go(func() error { return m.CountKeys(ctx) })
 	}
 	g.Go(func() error {
 		ended := make(chan error, 1)
-		go func() { ended <- m.grpc.Serve(m.listener) }()
+		go func() { ended <- m.GRPC.Serve(m.listener) }()
 		select {
 		case err := <-ended:
 			return ignoreStopped(err, "cluster.address")
 		case <-ctx.Done():
-			m.grpc.Stop()
+			m.GRPC.Stop()
 			return nil
 		}
 	})
 }
 
-// countKeys counts the keys by role until ctx ends.
-func (m *member) countKeys(ctx context.Context) error {
+// CountKeys counts the keys by role until ctx ends.
+func (m *member) CountKeys(ctx context.Context) error {
 	keys, tick := m.relay.keys(), time.NewTicker(countEvery)
 	defer tick.Stop()
 	for {
@@ -190,13 +190,13 @@ const countEvery = 10 * time.Second
 
 // drain ends the streams of other members, after those of clients.
 func (m *member) drain(abort context.Context) {
-	go m.grpc.GracefulStop() // it ends with Stop, in run
+	go m.GRPC.GracefulStop() // it ends with Stop, in run
 	m.server.Drain(abort, 0)
 }
 
-// owner returns the member that owns a key, and whether that is this relay. Until it knows a member that
+// Owner returns the member that owns a key, and whether that is this relay. Until it knows a member that
 // can own keys, it owns them itself. No member owns keys of which each stream needs a client's token.
-func (m *member) owner(key xds.Key) (name string, self bool) {
+func (m *member) Owner(key xds.Key) (name string, self bool) {
 	if m.relay.cfg.Upstream.ByToken() {
 		return "", false
 	}
