@@ -351,6 +351,25 @@ func (c *client) take(k kind, want string) answer {
 	return a
 }
 
+// gets subscribes to the names in a response, and takes the response, which must hold exactly this.
+func (c *client) gets(k kind, want string) answer {
+	c.t.Helper()
+	var names []string
+	for thing := range strings.FieldsSeq(want) {
+		name, _, _ := parse(thing)
+		names = append(names, name)
+	}
+	c.sub(k, names...)
+	return c.take(k, want)
+}
+
+// getsAll subscribes to the legacy wildcard, and takes the response, which must hold exactly this.
+func (c *client) getsAll(k kind, want string) answer {
+	c.t.Helper()
+	c.sub(k)
+	return c.take(k, want)
+}
+
 // until takes responses of a type up to one that has this resource or removal.
 func (c *client) until(k kind, thing string) answer {
 	c.t.Helper()

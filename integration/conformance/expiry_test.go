@@ -43,20 +43,14 @@ const (
 // delivered it is open.
 func TestP63_DoNotCache(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
-		c.site.manual(rds)
 		fresh := func(v string) *discoveryv3.Resource {
 			return &discoveryv3.Resource{Name: "a", Version: v, Resource: body(rds, "a", v),
 				CacheControl: &discoveryv3.Resource_CacheControl{DoNotCache: true}}
 		}
-		cl := c.client("one")
-		cl.sub(rds, "a")
-		c.site.request(c, rds, 1)
-		up := c.site.stream(c, 1)
+		cl, up := c.byHand(rds, "a")
 		up.wrapped(c, rds, "1", fresh("1"))
 		cl.take(rds, "a=1")
-		two := c.client("two")
-		two.sub(rds, "a")
-		two.take(rds, "a=1") // a client subscribes
+		two := c.served("two", rds, "a=1") // a client subscribes
 		two.reconnect()
 		cl.unsub(rds, "a")
 		c.site.asksFor(c, rds) // no linger
@@ -82,12 +76,8 @@ func TestP63_DoNotCache(t *testing.T) {
 // A full-state SotW client receives the whole set instead of a heartbeat.
 func TestP62_HeartbeatOfFullState(t *testing.T) {
 	each(t, patient, downSotW, func(c *trial) {
-		c.site.manual(cds)
-		cl := c.client("one")
-		cl.node.ClientFeatures = []string{featureTTL, featureWrap}
-		cl.sub(cds)
-		c.site.request(c, cds, 1)
-		up := c.site.stream(c, 1)
+		cl := c.ttlClient("one")
+		up := cl.byHand(cds)
 		ttl := durationpb.New(time.Hour)
 		a := &discoveryv3.Resource{Name: "a", Version: "1", Ttl: ttl, Resource: body(cds, "a", "1")}
 		b := &discoveryv3.Resource{Name: "b", Version: "1", Resource: body(cds, "b", "1")}

@@ -16,11 +16,8 @@ func TestP56_NextOriginAndBack(t *testing.T) {
 		c.site.put(c, eds, "e=1", "same=1")
 		next.put(c, lds, "a=1", "c=1")
 		next.put(c, eds, "e=2", "same=1")
-		cl := c.client("one")
-		cl.sub(lds)
-		cl.take(lds, "a=1 b=1")
-		cl.sub(eds, "e", "same")
-		cl.take(eds, "e=1 same=1")
+		cl := c.servedAll("one", lds, "a=1 b=1")
+		cl.gets(eds, "e=1 same=1")
 		if ever, _ := next.opened(); ever != 0 {
 			t.Errorf("the second origin had a stream while the first served")
 		}

@@ -35,12 +35,7 @@ func (c *trial) ttlClient(id string) *client {
 func (u *upstream) again(t testing.TB, k kind, version, nonce string, resources ...*discoveryv3.Resource) {
 	t.Helper()
 	m := u.wrap(t, k, version, resources...)
-	switch r := m.(type) {
-	case *discoveryv3.DiscoveryResponse:
-		r.Nonce = nonce
-	case *discoveryv3.DeltaDiscoveryResponse:
-		r.Nonce = nonce
-	}
+	setNonce(m, nonce)
 	u.send(t, m)
 	u.acked(t, k, nonce)
 }
@@ -63,11 +58,8 @@ func (a answer) ttls() string {
 // that they received.
 func TestP62_HeartbeatsAtTheVersionGiven(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
-		c.site.manual(rds)
 		cl := c.ttlClient("one")
-		cl.sub(rds, "a", "b")
-		c.site.request(c, rds, 1)
-		up := c.site.stream(c, 1)
+		up := cl.byHand(rds, "a", "b")
 		up.wrapped(c, rds, "1", withTTL(rds, "a", "1", time.Minute), &discoveryv3.Resource{Name: "b", Version: "1", Resource: body(rds, "b", "1")})
 		first := cl.take(rds, "a=1 b=1")
 		if got := first.ttls(); got != "a=1m0s b" {
@@ -79,8 +71,7 @@ func TestP62_HeartbeatsAtTheVersionGiven(t *testing.T) {
 			c.Errorf("a client without TTL support received TTLs %q of %v", got.ttls(), got.wraps)
 		}
 		other := c.ttlClient("other")
-		other.sub(rds, "b")
-		other.take(rds, "b=1")
+		other.gets(rds, "b=1")
 
 		for i, ttl := range []time.Duration{time.Minute, 2 * time.Minute} {
 			// The resource's version says that it is the same, also in a response of another version.
@@ -112,11 +103,8 @@ func TestP62_HeartbeatsAtTheVersionGiven(t *testing.T) {
 func TestP62_LateJoiners(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		const ttl = time.Hour
-		c.site.manual(rds)
 		cl := c.ttlClient("one")
-		cl.sub(rds, "a")
-		c.site.request(c, rds, 1)
-		up := c.site.stream(c, 1)
+		up := cl.byHand(rds, "a")
 		up.wrapped(c, rds, "1", withTTL(rds, "a", "1", ttl))
 		cl.take(rds, "a=1")
 		n := 0
@@ -188,12 +176,9 @@ func TestP62_Expired(t *testing.T) {
 // instead of a heartbeat.
 func TestP62_ClientThatOnlyUnwraps(t *testing.T) {
 	each(t, patient, downSotW, func(c *trial) {
-		c.site.manual(rds)
 		cl := c.client("one")
 		cl.node.ClientFeatures = []string{"xds.config.resource-in-sotw"}
-		cl.sub(rds, "a")
-		c.site.request(c, rds, 1)
-		up := c.site.stream(c, 1)
+		up := cl.byHand(rds, "a")
 		up.wrapped(c, rds, "1", withTTL(rds, "a", "1", time.Minute))
 		if got := cl.take(rds, "a=1").ttls(); got != "a=1m0s" {
 			c.Errorf("TTLs %q", got)

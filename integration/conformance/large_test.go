@@ -33,8 +33,7 @@ func TestP38_P59_TooLarge(t *testing.T) {
 	var clients []*client
 	for _, variant := range []string{"sotw", "delta"} {
 		cl := c.clientOf(variant, true, variant)
-		cl.sub(rds, "b")
-		cl.take(rds, "b=1")
+		cl.gets(rds, "b=1")
 		cl.sub(rds, append([]string{"b"}, all...)...)
 		for range len(all) + 1 {
 			if cl.delta {

@@ -42,11 +42,8 @@ func TestP28_EmptyGlob(t *testing.T) {
 // A resource can be subscribed and unsubscribed by its name and by its aliases.
 func TestP26_ByAlias(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
-		c.site.manual(vhds)
 		byAlias, byName := c.client("by-alias"), c.client("by-name")
-		byAlias.sub(vhds, "r/host")
-		c.site.request(c, vhds, 1)
-		up := c.site.stream(c, 1)
+		up := byAlias.byHand(vhds, "r/host")
 		vh := func(value string) *discoveryv3.Resource {
 			return &discoveryv3.Resource{Name: "r/vh", Version: value, Aliases: []string{"r/host", "r/other"}, Resource: body(vhds, "r/vh", value)}
 		}
@@ -55,8 +52,7 @@ func TestP26_ByAlias(t *testing.T) {
 		if got := a.wraps["r/vh"].Aliases; !slices.Equal(got, []string{"r/host", "r/other"}) {
 			c.Errorf("its aliases came as %v", got)
 		}
-		byName.sub(vhds, "r/vh")
-		byName.take(vhds, "r/vh=1")
+		byName.gets(vhds, "r/vh=1")
 		byOther := c.client("by-other")
 		byOther.sub(vhds, "r/other")
 		byOther.take(vhds, "r/vh=1")

@@ -42,8 +42,7 @@ func TestP10_NoncesDoNotShare(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, rds, "a=0")
 		far, cl := c.client("far"), c.client("one")
-		far.sub(rds, "a")
-		far.take(rds, "a=0")
+		far.gets(rds, "a=0")
 		for _, v := range []string{"1", "2", "3"} {
 			c.site.put(c, rds, "a="+v)
 			far.take(rds, "a="+v)
@@ -149,8 +148,7 @@ func TestP11_WildcardWaitsForTheOrigin(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=1")
 		named, all := c.client("named"), c.client("all")
-		named.sub(cds, "a")
-		named.take(cds, "a=1")
+		named.gets(cds, "a=1")
 		c.site.manual(cds)
 		all.sub(cds)
 		r := c.site.await(c, cds, "the wildcard", func(r request) bool { return len(r.names) == 0 && r.nonce == "" || holds(r.names, "*") })
@@ -168,8 +166,7 @@ func TestP11_WildcardWithNothingNew(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
 		c.site.put(c, cds, "a=1")
 		cl := c.client("one")
-		cl.sub(cds)
-		a := cl.take(cds, "a=1")
+		a := cl.getsAll(cds, "a=1")
 		cl.reconnect()
 		cl.state(cds).wild = true
 		cl.tell(cds, rawRequest{resumed: map[string]string{"a": a.wraps["a"].Version}})
@@ -215,9 +212,7 @@ func TestP12_StaleRequest(t *testing.T) {
 func TestP12_ComparedWithTheLastThatWasNotStale(t *testing.T) {
 	each(t, patient, downSotW, func(c *trial) {
 		c.site.put(c, rds, "a=1", "b=1")
-		cl := c.client("one")
-		cl.sub(rds, "a", "b")
-		cl.take(rds, "a=1 b=1")
+		cl := c.served("one", rds, "a=1 b=1")
 		c.site.put(c, rds, "a=2")
 		a := cl.want(rds, "a=2")
 		cl.tell(rds, rawRequest{names: []string{"a"}, nonce: cl.state(rds).nonce})
@@ -338,8 +333,7 @@ func TestP15_NACKedIsNotSentAgain(t *testing.T) {
 		cl.sub(eds, "a", "b")
 		cl.nack(cl.want(eds, "a=1 b=1"))
 		cl.quiet(eds)
-		cl.sub(eds, "c")
-		cl.take(eds, "c=1")
+		cl.gets(eds, "c=1")
 		c.site.put(c, eds, "c=2")
 		cl.take(eds, "c=2")
 		c.site.put(c, eds, "b=2")
@@ -454,15 +448,10 @@ func TestP16_OneClientDisturbsNoOther(t *testing.T) {
 		big := strings.Repeat("x", 300_000)
 		c.site.put(c, cds, "a=1")
 		c.site.put(c, eds, "a=1", "b=1", "c=1")
-		early := c.client("early")
-		early.sub(eds, "a", "b", "c")
-		early.take(eds, "a=1 b=1 c=1")
+		early := c.served("early", eds, "a=1 b=1 c=1")
 		early.unsub(eds, "a", "b", "c")
-		good := c.client("good")
-		good.sub(cds)
-		good.take(cds, "a=1")
-		good.sub(eds, "a")
-		good.take(eds, "a=1")
+		good := c.servedAll("good", cds, "a=1")
+		good.gets(eds, "a=1")
 
 		nacker, silent, greedy := c.client("nacker"), c.client("silent"), c.client("greedy")
 		deaf := c.client("deaf").alone()

@@ -152,11 +152,8 @@ func TestP36_Held(t *testing.T) {
 			each(t, keeping, onADS, func(c *trial) {
 				c.site.put(c, parent, "r=1")
 				c.site.put(c, cds, "x=1", "y=1")
-				cl := c.client("one")
-				cl.sub(cds)
-				cl.take(cds, "x=1 y=1")
-				cl.sub(parent, "r")
-				cl.take(parent, "r=1")
+				cl := c.servedAll("one", cds, "x=1 y=1")
+				cl.gets(parent, "r=1")
 				c.site.put(c, cds, "-x")
 				cl.quiet()
 				c.site.put(c, cds, "z=1")
@@ -205,13 +202,10 @@ func TestP36_NoDelayWithoutReferences(t *testing.T) {
 	each(t, keeping, anywhere, func(c *trial) {
 		c.site.put(c, cds, "x=1", "z=1")
 		c.site.put(c, lds, "l=1", "m=1")
-		cl := c.client("one")
-		cl.sub(cds)
-		cl.take(cds, "x=1 z=1")
+		cl := c.servedAll("one", cds, "x=1 z=1")
 		c.site.put(c, cds, "-x")
 		cl.takeFull(cds, "z=1", "-x")
-		cl.sub(lds)
-		cl.take(lds, "l=1 m=1")
+		cl.getsAll(lds, "l=1 m=1")
 		c.site.put(c, lds, "-m")
 		cl.takeFull(lds, "l=1", "-m")
 		c.site.put(c, cds, "-z", "y=1") // from now on the types share the aggregated stream
@@ -228,8 +222,7 @@ func TestP36_NoDelayWithoutReferences(t *testing.T) {
 func TestP36_ExistsUntilThen(t *testing.T) {
 	each(t, keeping, both(onADS, downDelta), func(c *trial) {
 		p := c.proxy("one")
-		p.sub(cds, "x")
-		p.take(cds, "x=1")
+		p.gets(cds, "x=1")
 		p.take(eds, "x=1") // P37
 		c.site.put(c, cds, "-x")
 		p.quiet()
@@ -241,8 +234,7 @@ func TestP36_ExistsUntilThen(t *testing.T) {
 		if c.up == "delta" { // clients do not learn of a SotW origin's removal of load assignments
 			c.site.put(c, eds, "-y")
 			p.quiet()
-			p.sub(eds, "y")
-			p.take(eds, "y=1") // P23
+			p.gets(eds, "y=1") // P23
 			p.quiet()
 		}
 	})
@@ -252,9 +244,7 @@ func TestP36_ExistsUntilThen(t *testing.T) {
 func TestP36_DelayIsPerKey(t *testing.T) {
 	each(t, keeping, onADS, func(c *trial) {
 		p := c.proxy("one")
-		other := c.client("two")
-		other.sub(cds)
-		other.take(cds, "x=1 z=1")
+		other := c.servedAll("two", cds, "x=1 z=1")
 		c.site.put(c, cds, "-x")
 		other.quiet()
 		p.quiet()

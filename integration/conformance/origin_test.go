@@ -401,17 +401,23 @@ func (u *upstream) push(t testing.TB, k kind, version, nonce string, things ...s
 	t.Helper()
 	nonce = cmp.Or(nonce, version)
 	m := u.response(k, version, things...)
-	switch r := m.(type) {
-	case *discoveryv3.DeltaDiscoveryResponse:
-		r.Nonce = nonce
+	setNonce(m, nonce)
+	if r, delta := m.(*discoveryv3.DeltaDiscoveryResponse); delta {
 		for _, res := range r.Resources {
 			res.Version = version
 		}
-	case *discoveryv3.DiscoveryResponse:
-		r.Nonce = nonce
 	}
 	u.send(t, m)
 	u.acked(t, k, nonce)
+}
+
+func setNonce(m proto.Message, nonce string) {
+	switch r := m.(type) {
+	case *discoveryv3.DiscoveryResponse:
+		r.Nonce = nonce
+	case *discoveryv3.DeltaDiscoveryResponse:
+		r.Nonce = nonce
+	}
 }
 
 // response makes a response of the stream's variant.

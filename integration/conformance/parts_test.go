@@ -246,9 +246,7 @@ func TestP66_StoredAndClientsWithState(t *testing.T) {
 		first := own(t, at.up, more, control.addr)
 		c := on(t, at, first, control)
 		c.site.put(c, cds, "a=1", "b=1")
-		before := c.client("before")
-		before.sub(cds)
-		before.take(cds, "a=1 b=1")
+		before := c.servedAll("before", cds, "a=1 b=1")
 		xdstest.Eventually(t, "what was acknowledged on disk", func() error {
 			if files, err := filepath.Glob(filepath.Join(dir, "*.good")); len(files) == 0 {
 				return errorf("%d files, %v", len(files), err)
@@ -269,8 +267,7 @@ func TestP66_StoredAndClientsWithState(t *testing.T) {
 			state = rawRequest{resumed: map[string]string{"a": "newer", "c": "newer"}}
 		}
 		returns.tell(cds, state)
-		fresh.sub(cds)
-		fresh.take(cds, "a=1 b=1")
+		fresh.getsAll(cds, "a=1 b=1")
 		if at.ads {
 			ever, _ := c.site.opened()
 			c.site.stream(c, ever+2) // the relay has tried again since

@@ -11,9 +11,7 @@ import (
 func TestP19_OneUnanswered(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, rds, "a=1", "b=1")
-		cl := c.client("one")
-		cl.sub(rds, "a", "b")
-		cl.take(rds, "a=1 b=1")
+		cl := c.served("one", rds, "a=1 b=1")
 		c.site.put(c, rds, "a=2")
 		a := cl.want(rds, "a=2")
 		c.site.put(c, rds, "a=3")
@@ -37,9 +35,7 @@ func TestP19_OneUnanswered(t *testing.T) {
 func TestP19_AckTimeout(t *testing.T) {
 	each(t, hasty, anywhere, func(c *trial) {
 		c.site.put(c, rds, "a=1", "b=1", "c=1")
-		cl := c.client("late")
-		cl.sub(rds, "a", "b", "c")
-		cl.take(rds, "a=1 b=1 c=1")
+		cl := c.served("late", rds, "a=1 b=1 c=1")
 		c.site.put(c, rds, "a=2")
 		late := cl.want(rds, "a=2")
 		c.site.put(c, rds, "b=2")
@@ -94,11 +90,8 @@ func TestP19_WarmingDoesNotHoldBack(t *testing.T) {
 		cl.want(cds, "a=1") // not acknowledged
 		cl.sub(eds, "a")
 		cl.want(eds, "a=1") // not acknowledged either
-		cl.sub(lds)
-		cl.take(lds, "l=1")
-		witness := c.client("witness")
-		witness.sub(cds)
-		witness.take(cds, "a=1")
+		cl.getsAll(lds, "l=1")
+		witness := c.servedAll("witness", cds, "a=1")
 		c.site.put(c, cds, "b=1")
 		witness.takeFull(cds, "a=1 b=1", "b=1")
 		cl.nothing("", "a later type's change")

@@ -57,9 +57,7 @@ func TestP64_DeltaRequests(t *testing.T) {
 			c.Errorf("the ACK is %q", got)
 		}
 		cl.take(rds, "a=1 b=1")
-		other := c.client("other")
-		other.sub(rds, "a", "b")
-		other.take(rds, "a=1 b=1")
+		other := c.served("other", rds, "a=1 b=1")
 		other.reconnect()
 		other.sub(rds, "b", "c")
 		other.take(rds, "b=1")
@@ -78,9 +76,7 @@ func TestP64_DeltaRequests(t *testing.T) {
 func TestP64_DeltaDropsNames(t *testing.T) {
 	each(t, hasty, upDelta, func(c *trial) {
 		c.site.put(c, rds, "a=1", "b=1")
-		cl := c.client("one")
-		cl.sub(rds, "a", "b")
-		cl.take(rds, "a=1 b=1")
+		cl := c.served("one", rds, "a=1 b=1")
 		cl.unsub(rds, "b")
 		r := c.site.await(c, rds, "the name's end", func(r request) bool { return len(r.dropped) > 0 })
 		if got := r.String(); got != "RouteConfiguration -b" {
@@ -112,9 +108,7 @@ func TestP64_Wildcards(t *testing.T) {
 func TestP64_UnwantedTypeIsNotRequested(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=1")
-		cl := c.client("one")
-		cl.sub(cds)
-		cl.take(cds, "a=1")
+		cl := c.servedAll("one", cds, "a=1")
 		if c.ads {
 			cl.sub(eds)
 			cl.sub(rtds)
@@ -147,8 +141,7 @@ func TestP65_Absence(t *testing.T) {
 			}
 			cl.take(k, "a=2")
 			late := c.client("late-" + k.short())
-			late.sub(k, "b")
-			late.take(k, "b=1")
+			late.gets(k, "b=1")
 		}
 	})
 }
@@ -175,9 +168,7 @@ func TestP65_AbsenceOfANewName(t *testing.T) {
 func TestP65_ForgottenWhenUnwanted(t *testing.T) {
 	each(t, hasty, anywhere, func(c *trial) {
 		c.site.put(c, rds, "a=1", "b=1")
-		cl := c.client("one")
-		cl.sub(rds, "a", "b")
-		cl.take(rds, "a=1 b=1")
+		cl := c.served("one", rds, "a=1 b=1")
 		cl.unsub(rds, "b")
 		c.site.asksFor(c, rds, "a")
 		c.site.manual(rds) // no longer answers by itself
@@ -251,8 +242,7 @@ func TestP61_ContentVersions(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
 		c.site.put(c, rds, "a=1", "b=1", "c=1")
 		cl := c.client("one")
-		cl.sub(rds, "a", "b")
-		a := cl.take(rds, "a=1 b=1")
+		a := cl.gets(rds, "a=1 b=1")
 		va, vb := a.wraps["a"].Version, a.wraps["b"].Version
 		if va == "" || va == vb || strings.HasPrefix(va, "r1") {
 			c.Errorf("the versions are %q and %q", va, vb)

@@ -20,9 +20,7 @@ func TestP30_P32_FullStateAndChanges(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		for _, k := range []kind{cds, lds, srds} {
 			c.site.put(c, k, "a=1", "b=1")
-			cl := c.client("one")
-			cl.sub(k)
-			cl.take(k, "a=1 b=1")
+			cl := c.servedAll("one", k, "a=1 b=1")
 			c.site.put(c, k, "a=2")
 			cl.takeFull(k, "a=2 b=1", "a=2")
 			c.site.put(c, k, "-b", "c=1")
@@ -39,8 +37,7 @@ func TestP30_FullStateOfNames(t *testing.T) {
 	each(t, patient, downSotW, func(c *trial) {
 		c.site.put(c, cds, "a=1", "b=1", "c=1")
 		other := c.client("other") // wants what the client does not want
-		other.sub(cds, "c")
-		other.take(cds, "c=1")
+		other.gets(cds, "c=1")
 		cl := c.client("one")
 		cl.sub(cds, "a", "b")
 		cl.until(cds, "b=1")
@@ -59,9 +56,7 @@ func TestP31_OtherTypes(t *testing.T) {
 	each(t, patient, downSotW, func(c *trial) {
 		for _, k := range []kind{eds, rds, sds, rtds, ecds} {
 			c.site.put(c, k, "a=1", "b=1", "c=1")
-			cl := c.client("one")
-			cl.sub(k, "a", "b", "c")
-			cl.take(k, "a=1 b=1 c=1")
+			cl := c.served("one", k, "a=1 b=1 c=1")
 			c.site.put(c, k, "a=2", "c=2")
 			cl.take(k, "a=2 c=2")
 			c.site.put(c, k, "-b")
@@ -77,9 +72,7 @@ func TestP32_ChangesAndRemovals(t *testing.T) {
 	each(t, patient, both(downDelta, upDelta), func(c *trial) {
 		for _, k := range []kind{eds, rds, vhds} {
 			c.site.put(c, k, "a=1", "b=1", "c=1")
-			cl := c.client("one")
-			cl.sub(k, "a", "b", "c")
-			cl.take(k, "a=1 b=1 c=1")
+			cl := c.served("one", k, "a=1 b=1 c=1")
 			c.site.put(c, k, "a=2", "-b")
 			cl.take(k, "a=2 -b")
 			c.site.put(c, k, "b=1") // new when it returns, even if it is the same (P33)
@@ -133,10 +126,8 @@ func TestP33_RemovedAndRestored(t *testing.T) {
 	each(t, patient, both(downDelta, upDelta), func(c *trial) {
 		c.site.put(c, rds, "a=1", "b=1")
 		cl, witness := c.client("one"), c.client("witness")
-		cl.sub(rds, "a", "b")
-		cl.take(rds, "a=1 b=1")
-		witness.sub(rds, "a", "b")
-		witness.take(rds, "a=1 b=1")
+		cl.gets(rds, "a=1 b=1")
+		witness.gets(rds, "a=1 b=1")
 		c.site.put(c, rds, "b=2")
 		unanswered := cl.want(rds, "b=2")
 		witness.take(rds, "b=2")
@@ -230,8 +221,7 @@ func TestP35_Order(t *testing.T) {
 		cl := c.client("one")
 		for _, k := range order {
 			c.site.put(c, k, "a=1")
-			cl.sub(k, "a")
-			cl.take(k, "a=1")
+			cl.gets(k, "a=1")
 		}
 		for _, k := range slices.Backward(order) {
 			c.site.put(c, k, "a=2")
@@ -254,8 +244,7 @@ func TestP35_NoWaitForAnACK(t *testing.T) {
 		cl := c.client("one")
 		for _, k := range order {
 			c.site.put(c, k, "a=1")
-			cl.sub(k, "a")
-			cl.take(k, "a=1")
+			cl.gets(k, "a=1")
 		}
 		for _, k := range slices.Backward(order) {
 			c.site.put(c, k, "a=2")
@@ -274,11 +263,8 @@ func TestP37_EndpointsFollowTheirCluster(t *testing.T) {
 	each(t, patient, onADS, func(c *trial) {
 		c.site.put(c, eds, "a=1", "svc=1", "b=1")
 		c.site.put(c, cds, "a=1", "b=1@svc", "c=1")
-		cl := c.client("one")
-		cl.sub(cds)
-		cl.take(cds, "a=1 b=1@svc c=1")
-		cl.sub(eds, "a", "svc", "b")
-		cl.take(eds, "a=1 b=1 svc=1")
+		cl := c.servedAll("one", cds, "a=1 b=1@svc c=1")
+		cl.gets(eds, "a=1 b=1 svc=1")
 		cl.quiet()
 
 		c.site.put(c, cds, "a=2")
@@ -344,8 +330,7 @@ func TestP39_Identifier(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=1")
 		cl := c.client("one")
-		cl.sub(cds)
-		a := cl.take(cds, "a=1")
+		a := cl.getsAll(cds, "a=1")
 		for _, want := range []string{"judged", strings.TrimPrefix(c.relayOrigin(), "dns:///")} {
 			if !strings.Contains(a.control, want) {
 				c.Errorf("the identifier is %q and does not name %s", a.control, want)

@@ -10,8 +10,7 @@ func TestP50_SecondStream(t *testing.T) {
 	each(t, hasty, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=1", "od-x=1")
 		all, named := c.client("all"), c.client("named")
-		all.sub(cds)
-		all.take(cds, "a=1")
+		all.getsAll(cds, "a=1")
 		if ever, _ := c.site.opened(); ever != 1 {
 			c.Errorf("the origin has %d streams before any name", ever)
 		}
@@ -64,11 +63,8 @@ func TestP50_BothHold(t *testing.T) {
 func TestP24_NotUnderTheWildcard(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
 		c.site.put(c, cds, "a=1", "od-x=1")
-		cl := c.client("one")
-		cl.sub(cds)
-		cl.take(cds, "a=1")
-		cl.sub(cds, "od-x")
-		cl.take(cds, "od-x=1")
+		cl := c.servedAll("one", cds, "a=1")
+		cl.gets(cds, "od-x=1")
 		cl.unsub(cds, "od-x")
 		cl.take(cds, "-od-x")
 		cl.unsub(cds, "od-x") // does not exist

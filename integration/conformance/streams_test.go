@@ -17,9 +17,7 @@ import (
 func TestP1_NodeOfTheFirstRequest(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, eds, "a=1", "b=1", "c=1")
-		cl := c.client("one")
-		cl.sub(eds, "a")
-		cl.take(eds, "a=1")
+		cl := c.served("one", eds, "a=1")
 		cl.sub(eds, "b") // without a node
 		cl.take(eds, "b=1")
 		other := proto.CloneOf(cl.node)
@@ -58,8 +56,7 @@ func TestP1_DynamicParametersLater(t *testing.T) {
 			return n
 		}
 		cl := c.client("one", sharded)
-		cl.sub(cds)
-		cl.take(cds, "a=1")
+		cl.getsAll(cds, "a=1")
 		cl.state(eds).names = []string{"a"}
 		cl.tell(eds, rawRequest{names: []string{"a"}, node: with(cl.node)})
 		cl.take(eds, "a=1")
@@ -71,8 +68,7 @@ func TestP1_DynamicParametersLater(t *testing.T) {
 		}
 		two := c.client("two", sharded)
 		two.node = with(two.node)
-		two.sub(eds, "a")
-		two.take(eds, "a=1")
+		two.gets(eds, "a=1")
 		if ever, _ := c.site.opened(); ever != 2 {
 			c.Errorf("the origin had %d streams: later parameters give another key than initial ones", ever)
 		}
@@ -111,9 +107,7 @@ func first(c *client, k kind) proto.Message {
 func TestP3_AnyType(t *testing.T) {
 	each(t, patient, onADS, func(c *trial) {
 		c.site.put(c, acme, "a=1", "b=1")
-		cl := c.client("one")
-		cl.sub(acme, "a", "b")
-		cl.take(acme, "a=1 b=1")
+		cl := c.served("one", acme, "a=1 b=1")
 		c.site.put(c, acme, "b=2")
 		a := cl.take(acme, "b=2")
 		if got := a.bodies["b"]; !proto.Equal(got, body(acme, "b", "2")) {
@@ -135,8 +129,7 @@ func TestP4_EveryService(t *testing.T) {
 				continue // TestP4_VirtualHostsAreDelta
 			}
 			c.site.put(c, k, "a=1")
-			cl.sub(k, "a")
-			cl.take(k, "a=1")
+			cl.gets(k, "a=1")
 		}
 	})
 }
@@ -156,13 +149,10 @@ func TestP4_P50_OneStreamForAllServices(t *testing.T) {
 		for _, variant := range []string{"sotw", "delta"} {
 			for _, ads := range []bool{true, false} {
 				cl := c.clientOf(variant, ads, variant)
-				cl.sub(cds)
-				cl.take(cds, "a=1")
+				cl.getsAll(cds, "a=1")
 			}
 		}
-		cl := c.client("one")
-		cl.sub(cds)
-		cl.take(cds, "a=1")
+		c.servedAll("one", cds, "a=1")
 		if ever, _ := c.site.opened(); ever != 1 {
 			c.Errorf("the origin had %d streams, want 1", ever)
 		}
@@ -195,8 +185,7 @@ func TestP5_LaterType(t *testing.T) {
 		c.site.put(c, cds, "a=1")
 		c.site.put(c, eds, "a=1")
 		cl := c.client("one", onlyClusters)
-		cl.sub(cds)
-		cl.take(cds, "a=1")
+		cl.getsAll(cds, "a=1")
 		cl.sub(eds, "a")
 		if !c.ads {
 			cl.ended(eds, codes.PermissionDenied) // on its own stream it is the first type
@@ -220,9 +209,7 @@ func TestP6_Secrets(t *testing.T) {
 	each(t, guarded, anywhere, func(c *trial) {
 		c.site.put(c, sds, "s=1")
 		c.site.put(c, cds, "a=1")
-		cl := c.client("one")
-		cl.sub(cds)
-		cl.take(cds, "a=1")
+		cl := c.servedAll("one", cds, "a=1")
 		cl.sub(sds, "s")
 		if !c.ads {
 			cl.ended(sds, codes.PermissionDenied)

@@ -62,8 +62,7 @@ func TestP21_FourStepsSotW(t *testing.T) {
 
 			// "Client sends a request with resource_names unset. Server interprets this as a
 			// subscription to *."
-			cl.sub(k)
-			cl.take(k, "A=1 b=1")
+			cl.getsAll(k, "A=1 b=1")
 
 			// "Client sends a request with resource_names set to * and A. Server interprets this
 			// as continuing the existing subscription to * and adding a new subscription to A."
@@ -77,8 +76,7 @@ func TestP21_FourStepsSotW(t *testing.T) {
 			cl.unsub(k, "*")
 			cl.quiet(k)
 			other := c.client("other") // receives what the client does not want
-			other.sub(k)
-			other.take(k, "A=1 b=2")
+			other.getsAll(k, "A=1 b=2")
 			c.site.put(c, k, "b=3")
 			other.take(k, "A=1 b=3")
 			c.site.put(c, k, "A=2")
@@ -104,19 +102,16 @@ func TestP21_FourStepsDelta(t *testing.T) {
 		for _, k := range []kind{cds, lds} {
 			c.site.put(c, k, "A=1", "b=1")
 			cl, other := c.client("one"), c.client("other")
-			other.sub(k)
-			other.take(k, "A=1 b=1")
+			other.getsAll(k, "A=1 b=1")
 
 			// "Client sends a request with resource_names_subscribe unset. Server interprets this
 			// as a subscription to *."
-			cl.sub(k)
-			cl.take(k, "A=1 b=1")
+			cl.getsAll(k, "A=1 b=1")
 
 			// "Client sends a request with resource_names_subscribe set to A. Server interprets
 			// this as continuing the existing subscription to * and adding a new subscription to
 			// A."
-			cl.sub(k, "A")
-			cl.take(k, "A=1") // P23
+			cl.gets(k, "A=1") // P23
 			c.site.put(c, k, "b=2")
 			other.take(k, "b=2")
 			cl.take(k, "b=2")
@@ -196,9 +191,7 @@ func TestP21_LegacyWildcardOfAnyType(t *testing.T) {
 		}
 		for _, k := range kinds {
 			c.site.put(c, k, "a=1", "b=1")
-			cl := c.client("one")
-			cl.sub(k)
-			cl.take(k, "a=1 b=1")
+			cl := c.servedAll("one", k, "a=1 b=1")
 			cl.quiet()
 		}
 	})
@@ -210,14 +203,11 @@ func TestP21_EmptyListLater(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=1", "b=1")
 		cl, other := c.client("one"), c.client("other")
-		other.sub(cds)
-		other.take(cds, "a=1 b=1")
+		other.getsAll(cds, "a=1 b=1")
 		if cl.delta {
-			cl.sub(cds)
-			cl.take(cds, "a=1 b=1")
+			cl.getsAll(cds, "a=1 b=1")
 			cl.tell(cds, rawRequest{})
-			cl.sub(cds, "a")
-			cl.take(cds, "a=1")
+			cl.gets(cds, "a=1")
 			cl.tell(cds, rawRequest{})
 			cl.unsub(cds, "a")
 			cl.take(cds, "a=1") // P24: the wildcard still covers it
@@ -239,8 +229,7 @@ func TestP21_EmptyListLater(t *testing.T) {
 		if c.ads {
 			cl.quiet()
 		}
-		cl.sub(cds, "b")
-		cl.take(cds, "b=1")
+		cl.gets(cds, "b=1")
 	})
 }
 
@@ -255,9 +244,7 @@ func TestP22_NewlyListed(t *testing.T) {
 				}
 				return ""
 			}
-			cl := c.client("one")
-			cl.sub(k, "a")
-			cl.take(k, "a=1")
+			cl := c.served("one", k, "a=1")
 			cl.sub(k, "b")
 			cl.take(k, all("a=1 ")+"b=1")
 			cl.unsub(k, "a")
@@ -274,14 +261,10 @@ func TestP23_SubscribedAgain(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
 		for _, k := range []kind{eds, cds} {
 			c.site.put(c, k, "a=1", "b=1")
-			cl := c.client("one")
-			cl.sub(k, "a", "b")
-			cl.take(k, "a=1 b=1")
-			cl.sub(k, "a")
-			cl.take(k, "a=1")
+			cl := c.served("one", k, "a=1 b=1")
+			cl.gets(k, "a=1")
 			cl.unsub(k, "b")
-			cl.sub(k, "b")
-			cl.take(k, "b=1")
+			cl.gets(k, "b=1")
 			cl.quiet(k)
 		}
 	})
@@ -294,8 +277,7 @@ func TestP23_UnderTheWildcard(t *testing.T) {
 		cl := c.client("one")
 		cl.sub(cds, "*")
 		cl.take(cds, "a=1 b=1")
-		cl.sub(cds, "b")
-		cl.take(cds, "b=1")
+		cl.gets(cds, "b=1")
 		cl.sub(cds, "*")
 		cl.until(cds, "b=1")
 	})
@@ -306,9 +288,7 @@ func TestP23_UnderTheWildcard(t *testing.T) {
 func TestP24_Unsubscribe(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
 		c.site.put(c, eds, "a=1", "b=1")
-		cl := c.client("one")
-		cl.sub(eds, "a", "b")
-		cl.take(eds, "a=1 b=1")
+		cl := c.served("one", eds, "a=1 b=1")
 		cl.unsub(eds, "phantom")
 		cl.unsub(eds, "b")
 		cl.quiet(eds)
@@ -328,8 +308,7 @@ func TestP24_UnderTheWildcard(t *testing.T) {
 		cl := c.client("one")
 		cl.sub(cds, "*")
 		cl.take(cds, "a=1 b=1")
-		cl.sub(cds, "a")
-		cl.take(cds, "a=1") // P23
+		cl.gets(cds, "a=1") // P23
 		cl.unsub(cds, "a")
 		cl.take(cds, "a=1")
 		c.site.put(c, cds, "a=2")
@@ -343,16 +322,13 @@ func TestP24_UnderTheWildcard(t *testing.T) {
 func TestP25_AbsentThenThere(t *testing.T) {
 	each(t, patient, both(downDelta, upDelta), func(c *trial) {
 		c.site.put(c, eds, "a=1")
-		cl := c.client("one")
-		cl.sub(eds, "a", "b")
-		cl.take(eds, "a=1 -b")
+		cl := c.served("one", eds, "a=1 -b")
 		c.site.put(c, eds, "b=1")
 		cl.take(eds, "b=1")
 		c.site.put(c, eds, "-b")
 		cl.take(eds, "-b")
 		late := c.client("late") // receives the known state
-		late.sub(eds, "a", "b")
-		late.take(eds, "a=1 -b")
+		late.gets(eds, "a=1 -b")
 		c.site.put(c, eds, "b=2")
 		cl.take(eds, "b=2")
 		late.take(eds, "b=2")
@@ -363,9 +339,7 @@ func TestP25_AbsentThenThere(t *testing.T) {
 func TestP25_PendingWhileTheOriginIsAway(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, eds, "a=1", "b=1")
-		cl := c.client("one")
-		cl.sub(eds, "a")
-		cl.take(eds, "a=1")
+		cl := c.served("one", eds, "a=1")
 		c.site.leave()
 		c.site.waitFor(c, "the end of the stream", func() bool { return c.site.streams[0].closed })
 		cl.sub(eds, "b")
@@ -419,8 +393,7 @@ func TestP27_ReconnectOfAWildcard(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
 		c.site.put(c, cds, "a=1", "b=1")
 		cl := c.client("one")
-		cl.sub(cds)
-		held := cl.take(cds, "a=1 b=1")
+		held := cl.getsAll(cds, "a=1 b=1")
 		cl.reconnect()
 		cl.state(cds).wild = true
 		cl.tell(cds, rawRequest{resumed: map[string]string{"a": held.wraps["a"].Version, "b": "of-another-time", "gone": "7"}})
@@ -439,8 +412,7 @@ func TestP27_EndpointsAreAlwaysSent(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
 		c.site.put(c, eds, "a=1")
 		cl := c.client("one")
-		cl.sub(eds, "a")
-		held := cl.take(eds, "a=1")
+		held := cl.gets(eds, "a=1")
 		cl.reconnect()
 		cl.state(eds).names = []string{"a"}
 		cl.tell(eds, rawRequest{names: []string{"a"}, resumed: map[string]string{"a": held.wraps["a"].Version}})
@@ -456,12 +428,10 @@ func TestP15_P23_P27_DocumentedSession(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
 		c.site.put(c, rds, "foo=1", "bar=1", "wc=1")
 		cl := c.client("one")
-		cl.sub(rds, "foo", "bar")
-		held := cl.take(rds, "bar=1 foo=1")
+		held := cl.gets(rds, "bar=1 foo=1")
 		c.site.put(c, rds, "foo=2")
 		cl.nack(cl.want(rds, "foo=2"))
-		cl.sub(rds, "wc")
-		wc := cl.take(rds, "wc=1")
+		wc := cl.gets(rds, "wc=1")
 		cl.quiet(rds)
 
 		cl.reconnect()
@@ -496,11 +466,8 @@ func TestP28_TooLong(t *testing.T) {
 		cl.sub(rds, strings.Repeat("n", 2049))
 		cl.ended(rds, codes.InvalidArgument)
 
-		c.site.manual(cds)
 		good := c.client("good")
-		good.sub(cds)
-		c.site.request(c, cds, 1)
-		up := c.site.stream(c, 1)
+		up := good.byHand(cds)
 		if r := up.reply(c, cds, "n1", "a=1", strings.Repeat("n", 2049)+"=1"); r.err == "" {
 			c.Errorf("a name over 2 KiB was accepted from the origin")
 		}

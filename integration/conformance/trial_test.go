@@ -117,15 +117,38 @@ func (c *trial) client(id string, marks ...string) *client {
 	return c.clientOf(c.down, c.ads, id, marks...)
 }
 
+// served returns a client that has subscribed to names, and gets this.
+func (c *trial) served(id string, k kind, want string) *client {
+	c.Helper()
+	cl := c.client(id)
+	cl.gets(k, want)
+	return cl
+}
+
+// servedAll returns a client that has subscribed to the wildcard, and gets this.
+func (c *trial) servedAll(id string, k kind, want string) *client {
+	c.Helper()
+	cl := c.client(id)
+	cl.getsAll(k, want)
+	return cl
+}
+
 // byHand returns a client that has subscribed to a type, and the upstream stream on which the test
 // answers.
 func (c *trial) byHand(k kind, names ...string) (*client, *upstream) {
 	c.Helper()
-	c.site.manual(k)
 	cl := c.client("one")
-	cl.sub(k, names...)
-	c.site.request(c, k, 1)
-	return cl, c.site.stream(c, 1)
+	return cl, cl.byHand(k, names...)
+}
+
+// byHand subscribes to a type as the first client, and returns the upstream stream on which the test
+// answers.
+func (c *client) byHand(k kind, names ...string) *upstream {
+	c.t.Helper()
+	c.c.site.manual(k)
+	c.sub(k, names...)
+	c.c.site.request(c.t, k, 1)
+	return c.c.site.stream(c.t, 1)
 }
 
 // clientOf is a client of another variant.

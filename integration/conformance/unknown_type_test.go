@@ -27,8 +27,7 @@ func TestP3_Singleton(t *testing.T) {
 		}
 		for _, variant := range []string{"sotw", "delta"} {
 			late := c.clientOf(variant, true, "late-"+variant)
-			late.sub(acme)
-			late.take(acme, "=4")
+			late.getsAll(acme, "=4")
 		}
 		up.accepts(c, acme, "gone", "-")
 		cl.takeFull(acme, "", "-")
@@ -119,8 +118,7 @@ func TestP3_Reports(t *testing.T) {
 			cl.tell(health, rawRequest{})
 		}
 		cl.tell(cds, rawRequest{err: "a report"})
-		cl.sub(cds)
-		cl.take(cds, "a=1")
+		cl.getsAll(cds, "a=1")
 		if c.ads {
 			cl.tell(health, rawRequest{err: "unhealthy"})
 			cl.quiet()

@@ -68,8 +68,7 @@ func TestP50_UnionOnOneStream(t *testing.T) {
 		one.until(eds, "a=1")
 		two.sub(eds, "b", "c")
 		two.until(eds, "c=1")
-		two.sub(cds)
-		two.take(cds, "x=1")
+		two.getsAll(cds, "x=1")
 		c.site.asksFor(c, eds, "a", "b", "c")
 		if ever, _ := c.site.opened(); ever != 1 {
 			c.Errorf("the origin had %d streams, want 1", ever)
@@ -87,10 +86,8 @@ func TestP51_OnlyRequestedResources(t *testing.T) {
 		for _, k := range []kind{rds, cds} {
 			c.site.put(c, k, "a=1", "b=1")
 			one, two := c.client("one"), c.client("two")
-			one.sub(k, "a")
-			one.take(k, "a=1")
-			two.sub(k, "b")
-			two.take(k, "b=1")
+			one.gets(k, "a=1")
+			two.gets(k, "b=1")
 			c.site.put(c, k, "a=2", "b=2")
 			one.take(k, "a=2")
 			two.take(k, "b=2")
@@ -152,13 +149,10 @@ func TestP52_NewNamesAreMerged(t *testing.T) {
 func TestP52_Linger(t *testing.T) {
 	each(t, hasty, anywhere, func(c *trial) {
 		c.site.put(c, rds, "a=1", "b=1")
-		cl := c.client("one")
-		cl.sub(rds, "a", "b")
-		cl.take(rds, "a=1 b=1")
+		cl := c.served("one", rds, "a=1 b=1")
 		cl.unsub(rds, "b")
 		c.site.asksFor(c, rds, "a")
-		cl.sub(rds, "b")
-		cl.take(rds, "b=1") // subscribed again
+		cl.gets(rds, "b=1") // subscribed again
 		c.site.asksFor(c, rds, "a", "b")
 	})
 }
@@ -167,9 +161,7 @@ func TestP52_Linger(t *testing.T) {
 func TestP52_WantedAgainInTime(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, rds, "a=1", "b=1")
-		cl := c.client("one")
-		cl.sub(rds, "a", "b")
-		cl.take(rds, "a=1 b=1")
+		cl := c.served("one", rds, "a=1 b=1")
 		cl.unsub(rds, "b")
 		cl.quiet(rds)
 		c.site.put(c, rds, "b=2") // is still subscribed
@@ -191,8 +183,7 @@ func TestP52_IdleTTL(t *testing.T) {
 		c.site.put(c, cds, "a=1")
 		stays, goes := c.client("stays"), c.client("goes")
 		for _, cl := range []*client{stays, goes} {
-			cl.sub(cds)
-			cl.take(cds, "a=1")
+			cl.getsAll(cds, "a=1")
 		}
 		goes.reconnect()
 		stays.quiet(cds)
@@ -201,8 +192,7 @@ func TestP52_IdleTTL(t *testing.T) {
 		}
 		stays.reconnect()
 		c.site.waitFor(c, "the end of the key's stream", func() bool { return c.site.streams[0].closed })
-		goes.sub(cds)
-		goes.take(cds, "a=1")
+		goes.getsAll(cds, "a=1")
 		if ever, _ := c.site.opened(); ever != 2 {
 			c.Errorf("the origin had %d streams, want a second for a new key", ever)
 		}
@@ -215,18 +205,12 @@ func TestP53_LosingTheOrigin(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=1")
 		c.site.put(c, eds, "a=1", "b=1")
-		cl := c.client("one")
-		cl.sub(cds)
-		cl.take(cds, "a=1")
-		cl.sub(eds, "a", "b")
-		cl.take(eds, "a=1 b=1")
+		cl := c.servedAll("one", cds, "a=1")
+		cl.gets(eds, "a=1 b=1")
 		c.site.leave()
 		c.site.stream(c, 4) // it has failed, as two before it
-		late := c.client("late")
-		late.sub(cds)
-		late.take(cds, "a=1")
-		late.sub(eds, "b")
-		late.take(eds, "b=1")
+		late := c.servedAll("late", cds, "a=1")
+		late.gets(eds, "b=1")
 		cl.nothing(cds, "the origin's return")
 		cl.nothing(eds, "the origin's return")
 		c.site.back()
@@ -273,9 +257,7 @@ func TestP53_SilenceEndsNothing(t *testing.T) {
 func TestP54_Reconnects(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=1")
-		cl := c.client("one")
-		cl.sub(cds)
-		cl.take(cds, "a=1")
+		cl := c.servedAll("one", cds, "a=1")
 		c.site.stream(c, 1).end(c, nil) // OK
 		c.site.stream(c, 2)
 		c.site.await(c, cds, "the wildcard anew", func(r request) bool { return r.stream == 2 })
@@ -331,9 +313,7 @@ func TestP55_Reconnect(t *testing.T) {
 func TestP55_RemovedMeanwhile(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=1", "b=1")
-		cl := c.client("one")
-		cl.sub(cds, "a", "b")
-		cl.take(cds, "a=1 b=1")
+		cl := c.served("one", cds, "a=1 b=1")
 		c.site.leave()
 		c.site.waitFor(c, "the end of the stream", func() bool { return c.site.streams[0].closed })
 		c.site.put(c, cds, "-b")
@@ -375,9 +355,7 @@ func TestP57_UnansweredIsPending(t *testing.T) {
 	each(t, hasty, downDelta, func(c *trial) {
 		c.site.silent = true
 		c.site.put(c, rds, "a=1")
-		cl := c.client("one")
-		cl.sub(rds, "a")
-		cl.take(rds, "a=1")
+		cl := c.served("one", rds, "a=1")
 		cl.sub(rds, "b")
 		c.site.await(c, rds, "the new name", func(r request) bool { return holds(r.names, "b") })
 		cl.nothing(rds, "what is left unanswered")
@@ -402,12 +380,10 @@ func TestP58_NodeOfTheFirstClient(t *testing.T) {
 		c.site.put(c, cds, "a=1")
 		one := c.client("one")
 		one.node.ClientFeatures = []string{"xds.config.of-the-client-alone"}
-		one.sub(cds)
-		one.take(cds, "a=1")
+		one.getsAll(cds, "a=1")
 		two := c.client("two")
 		two.node.UserAgentName = "another"
-		two.sub(cds)
-		two.take(cds, "a=1")
+		two.getsAll(cds, "a=1")
 		one.reconnect()
 		c.site.stream(c, 1).end(c, nil)
 		c.site.await(c, cds, "a second stream", func(r request) bool { return r.stream == 2 })
