@@ -59,32 +59,18 @@ func TestClientFilters(t *testing.T) {
 			r.want(400, "GET", "/clients?"+query, nil)
 			continue
 		}
-		have := []uint64{}
-		for token := ""; ; { // page by page
-			var got struct {
-				Items []inspect.ClientStatus
-				Next  string `json:"next_page_token"`
-				Total *int
-			}
-			r.get("/clients?limit=1&page_token="+token+"&"+query, &got)
-			for _, c := range got.Items {
-				have = append(have, c.Stream)
-			}
-			if strings.Contains(query, "sort") != (got.Total != nil) || got.Total != nil && *got.Total != len(want) {
-				t.Errorf("%s: total %v", query, got.Total)
-			}
-			if token = got.Next; token == "" {
-				break
+		got, each := pages[inspect.ClientStatus](r, "/clients?limit=1&"+query)
+		for _, p := range each {
+			if strings.Contains(query, "sort") != (p.Total != nil) || p.Total != nil && *p.Total != len(want) {
+				t.Errorf("%s: total %v", query, p.Total)
 			}
 		}
-		if !slices.Equal(have, want) {
+		if have := streamsOf(got); !slices.Equal(have, want) {
 			t.Errorf("%s has streams %v, want %v", query, have, want)
 		}
 	}
 	// A page token of one order is none of the other.
-	var first struct {
-		Next string `json:"next_page_token"`
-	}
+	var first list[inspect.ClientStatus]
 	r.get("/clients?limit=1", &first)
 	r.want(400, "GET", "/clients?limit=1&sort=worst&page_token="+first.Next, nil)
 }

@@ -406,4 +406,30 @@ func (r *serverFixture) check(got reply, status int, v any) {
 type list[T any] struct {
 	Items []T
 	Next  string `json:"next_page_token"`
+	Total *int
+}
+
+// pages gets a list page by page. The path has a query.
+func pages[T any](r *serverFixture, path string) (all []T, each []list[T]) {
+	r.Helper()
+	for token := ""; each == nil || token != ""; {
+		var p list[T]
+		r.get(path+"&page_token="+token, &p)
+		all, each, token = append(all, p.Items...), append(each, p), p.Next
+	}
+	return all, each
+}
+
+func keysOf(all []keystatus.Key) (names []string) {
+	for _, k := range all {
+		names = append(names, k.Key)
+	}
+	return names
+}
+
+func streamsOf(all []inspect.ClientStatus) (streams []uint64) {
+	for _, c := range all {
+		streams = append(streams, c.Stream)
+	}
+	return streams
 }

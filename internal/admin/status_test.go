@@ -107,11 +107,7 @@ func TestDisconnectedKeys(t *testing.T) {
 	for query, want := range map[string]string{"": "a b idle", "?disconnected=false": "a b idle", "?disconnected=true": "b"} {
 		var got list[keystatus.Key]
 		r.get("/keys"+query, &got)
-		var names []string
-		for _, k := range got.Items {
-			names = append(names, k.Key)
-		}
-		if strings.Join(names, " ") != want {
+		if names := keysOf(got.Items); strings.Join(names, " ") != want {
 			t.Errorf("%s: %v, want %s", query, names, want)
 		}
 	}
@@ -212,11 +208,7 @@ func TestClients(t *testing.T) {
 		t.Helper()
 		var got list[inspect.ClientStatus]
 		r.get(path, &got)
-		var have []uint64
-		for _, c := range got.Items {
-			have = append(have, c.Stream)
-		}
-		if !reflect.DeepEqual(have, want) {
+		if have := streamsOf(got.Items); !reflect.DeepEqual(have, want) {
 			t.Errorf("%s has streams %v, want %v", path, have, want)
 		}
 	}
@@ -268,16 +260,7 @@ func TestNacks(t *testing.T) {
 	if k := new(keystatus.Key); r.get("/keys/b", k).StatusCode != 200 || k.Nacks[1].StillNacking != 2 {
 		t.Errorf("%+v", k.Nacks)
 	}
-	var paged []Nack
-	for token := ""; ; {
-		var p list[Nack]
-		r.get("/nacks?limit=1&page_token="+token, &p)
-		paged = append(paged, p.Items...)
-		if token = p.Next; token == "" {
-			break
-		}
-	}
-	if !reflect.DeepEqual(paged, all.Items) {
+	if paged, _ := pages[Nack](r, "/nacks?limit=1"); !reflect.DeepEqual(paged, all.Items) {
 		t.Errorf("page by page %+v", paged)
 	}
 	r.shown.set(func() {
@@ -380,21 +363,9 @@ func TestPaging(t *testing.T) {
 		r.shown.keys = append(r.shown.keys, keystatus.Key{Key: fmt.Sprintf("k%02d", i)})
 	}
 	for _, limit := range []int{1, 4, 5, 24, 25, 26, 10000} {
-		var seen []string
-		pages, token := 0, ""
-		for {
-			var p list[keystatus.Key]
-			r.get(fmt.Sprintf("/keys?limit=%d&page_token=%s", limit, token), &p)
-			for _, k := range p.Items {
-				seen = append(seen, k.Key)
-			}
-			pages++
-			if token = p.Next; token == "" {
-				break
-			}
-		}
-		if want := (25 + limit - 1) / limit; pages != want || len(seen) != 25 {
-			t.Errorf("limit %d: %d pages with %d items, want %d with 25", limit, pages, len(seen), want)
+		all, each := pages[keystatus.Key](r, fmt.Sprint("/keys?limit=", limit))
+		if want := (25 + limit - 1) / limit; len(each) != want || len(all) != 25 {
+			t.Errorf("limit %d: %d pages with %d items, want %d with 25", limit, len(each), len(all), want)
 		}
 	}
 

@@ -75,77 +75,39 @@ func TestNamesAndLabels(t *testing.T) {
 	m.CertificateReloadFailed("admin.tls", false)
 	m.ReadRulesWithErrors(func() int { return 0 })
 	m.ReadLogDropped(func() int64 { return 0 })
-	want := map[string]string{
-		"xdsrelay_downstream_streams":                   "variant",
-		"xdsrelay_downstream_responses_total":           "type,variant",
-		"xdsrelay_downstream_bytes_total":               "type,variant",
-		"xdsrelay_downstream_acks_total":                "type",
-		"xdsrelay_downstream_nacks_total":               "type",
-		"xdsrelay_downstream_stale_requests_total":      "type",
-		"xdsrelay_downstream_not_modified_total":        "type",
-		"xdsrelay_downstream_json_left_out_total":       "type",
-		"xdsrelay_propagation_seconds":                  "type",
-		"xdsrelay_keys":                                 "",
-		"xdsrelay_history_dropped_total":                "",
-		"xdsrelay_stale_types":                          "",
-		"xdsrelay_upstream_connected":                   "origin",
-		"xdsrelay_upstream_silent_streams":              "origin",
-		"xdsrelay_upstream_streams":                     "",
-		"xdsrelay_upstream_updates_total":               "result,type",
-		"xdsrelay_upstream_reconnects_total":            "origin,reason",
-		"xdsrelay_upstream_unasked_total":               "type",
-		"xdsrelay_upstream_rejected_total":              "reason",
-		"xdsrelay_upstream_oversized_requests_total":    "",
-		"xdsrelay_downstream_oversized_total":           "type",
-		"xdsrelay_upstream_versions_left_out_total":     "",
-		"xdsrelay_coalesced_total":                      "type",
-		"xdsrelay_downstream_heartbeats_total":          "type",
-		"xdsrelay_heartbeats_coalesced_total":           "type",
-		"xdsrelay_dropped_resources_total":              "reason,type",
-		"xdsrelay_upstream_heartbeats_total":            "result,type",
-		"xdsrelay_upstream_resource_errors_total":       "result,type",
-		"xdsrelay_refused_total":                        "reason",
-		"xdsrelay_downstream_ended_total":               "reason",
-		"xdsrelay_certificate_expiry_timestamp_seconds": "of",
-		"xdsrelay_certificate_lifetime_seconds":         "of",
-		"xdsrelay_rule_errors_total":                    "",
-		"xdsrelay_mixed_user_agent_keys":                "",
-		"xdsrelay_config_age_seconds":                   "",
-		"xdsrelay_certificate_reloads_total":            "result",
-		"xdsrelay_cluster_members":                      "state",
-		"xdsrelay_cluster_keys":                         "role",
-		"xdsrelay_cluster_moves_total":                  "reason",
-		"xdsrelay_cluster_unjoined":                     "",
-		"xdsrelay_cluster_hop_seconds":                  "",
-		"xdsrelay_store_files":                          "",
-		"xdsrelay_store_bytes":                          "",
-		"xdsrelay_store_damaged_total":                  "",
-		"xdsrelay_store_evicted_total":                  "",
-		"xdsrelay_store_writes_total":                   "result",
-		"xdsrelay_store_loads_total":                    "result",
-		"xdsrelay_store_left_out_total":                 "reason",
-		"xdsrelay_store_unwritten_age_seconds":          "",
-		"xdsrelay_store_off":                            "",
-		"xdsrelay_config_reloads_total":                 "result",
-		"xdsrelay_config_rejected":                      "",
-		"xdsrelay_trace_spans_total":                    "result",
-		"xdsrelay_build_info":                           "version",
-		"xdsrelay_ready":                                "",
-		"xdsrelay_limit":                                "limit",
-		"xdsrelay_pinned_bytes":                         "",
-		"xdsrelay_downstream_types":                     "state,type",
-		"xdsrelay_upstream_away":                        "origin",
-		"xdsrelay_config_needs_restart":                 "",
-		"xdsrelay_admin_wrong_tokens_total":             "",
-		"xdsrelay_nacks_dropped_total":                  "",
-		"xdsrelay_certificate_reload_failed":            "of",
-		"xdsrelay_rules_with_errors":                    "",
-		"xdsrelay_log_dropped_lines_total":              "",
-		"xdsrelay_upstream_rejected_types":              "origin,type",
-		"xdsrelay_upstream_faulty_files":                "origin",
-		"xdsrelay_downstream_oversized_types":           "type",
-		"xdsrelay_downstream_waiting_types":             "type",
-		"xdsrelay_downstream_unanswered_types":          "reason",
+	want := make(map[string]string)
+	for labels, names := range map[string]string{
+		"": `admin_wrong_tokens_total cluster_hop_seconds cluster_unjoined config_age_seconds
+			config_needs_restart config_rejected history_dropped_total keys log_dropped_lines_total
+			mixed_user_agent_keys nacks_dropped_total pinned_bytes ready rule_errors_total rules_with_errors
+			stale_types store_bytes store_damaged_total store_evicted_total store_files store_off
+			store_unwritten_age_seconds upstream_oversized_requests_total upstream_streams
+			upstream_versions_left_out_total`,
+		"limit":         `limit`,
+		"of":            `certificate_expiry_timestamp_seconds certificate_lifetime_seconds certificate_reload_failed`,
+		"origin":        `upstream_away upstream_connected upstream_faulty_files upstream_silent_streams`,
+		"origin,reason": `upstream_reconnects_total`,
+		"origin,type":   `upstream_rejected_types`,
+		"reason": `cluster_moves_total downstream_ended_total downstream_unanswered_types refused_total
+			store_left_out_total upstream_rejected_total`,
+		"reason,type": `dropped_resources_total`,
+		"result": `certificate_reloads_total config_reloads_total store_loads_total store_writes_total
+			trace_spans_total`,
+		"result,type": `upstream_heartbeats_total upstream_resource_errors_total upstream_updates_total`,
+		"role":        `cluster_keys`,
+		"state":       `cluster_members`,
+		"state,type":  `downstream_types`,
+		"type": `coalesced_total downstream_acks_total downstream_heartbeats_total downstream_json_left_out_total
+			downstream_nacks_total downstream_not_modified_total downstream_oversized_total
+			downstream_oversized_types downstream_stale_requests_total downstream_waiting_types
+			heartbeats_coalesced_total propagation_seconds upstream_unasked_total`,
+		"type,variant": `downstream_bytes_total downstream_responses_total`,
+		"variant":      `downstream_streams`,
+		"version":      `build_info`,
+	} {
+		for _, name := range strings.Fields(names) {
+			want["xdsrelay_"+name] = labels
+		}
 	}
 	families := scrape(t, m)
 	for name, f := range families {

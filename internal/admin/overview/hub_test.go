@@ -118,19 +118,3 @@ func TestEndEndsWaitingCalls(t *testing.T) {
 		}
 	})
 }
-
-func TestPagesAreBounded(t *testing.T) {
-	h, _ := counted(0)
-	for range MaxPages {
-		if !h.Open() {
-			t.Fatal("too few")
-		}
-	}
-	if h.Open() {
-		t.Error("one too many")
-	}
-	h.Close()
-	if !h.Open() {
-		t.Error("none after one has closed")
-	}
-}

@@ -111,11 +111,6 @@ func TestViewsAreThoseOfThePage(t *testing.T) {
 			t.Errorf("%q: %v", address, !want)
 		}
 	}
-	w := httptest.NewRecorder()
-	ServeNoPage(w, httptest.NewRequest(http.MethodGet, "/ui/flet", nil))
-	if w.Code != http.StatusNotFound || !strings.Contains(w.Body.String(), "<html") || w.Header().Get("Content-Security-Policy") != policy {
-		t.Errorf("%d %v", w.Code, w.Header())
-	}
 }
 
 func TestBrowsersAreKnown(t *testing.T) {

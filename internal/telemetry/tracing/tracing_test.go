@@ -48,6 +48,14 @@ func (r *tracerFixture) run(t *testing.T) {
 	xdstest.Eventually(t, "the tracer", xdstest.Holds(func() bool { return r.tracer.Load() != nil }))
 }
 
+// traced is a collector, and a running tracer that sends it all spans.
+func traced(t *testing.T) (*otlptest.Collector, *tracerFixture) {
+	c := otlptest.New(t)
+	r := newTracerFixture(t, c.Address, 1)
+	r.run(t)
+	return c, r
+}
+
 // spans reads the counter of spans with a result.
 func (r *tracerFixture) spans(t *testing.T, result string) float64 {
 	t.Helper()
@@ -90,9 +98,7 @@ func TestAttributesOfTheEnvironment(t *testing.T) {
 		"team=50%,zone=a":   "team=50% zone=a",
 	} {
 		t.Setenv("OTEL_RESOURCE_ATTRIBUTES", value)
-		c := otlptest.New(t)
-		r := newTracerFixture(t, c.Address, 1)
-		r.run(t)
+		c, r := traced(t)
 		r.update(time.Now(), "1")
 		r.stop()
 		var got []string
@@ -108,9 +114,7 @@ func TestAttributesOfTheEnvironment(t *testing.T) {
 }
 
 func TestOneSpanForAResponseWithItsSteps(t *testing.T) {
-	c := otlptest.New(t)
-	r := newTracerFixture(t, c.Address, 1)
-	r.run(t)
+	c, r := traced(t)
 	at := time.Now()
 	r.update(at, "v1")
 	u := c.Await(t, "xds.update", 1)[0]
@@ -141,9 +145,7 @@ func TestOneSpanForAResponseWithItsSteps(t *testing.T) {
 // with a link.
 func TestFewAcksAreLinked(t *testing.T) {
 	const clients = 20_000
-	c := otlptest.New(t)
-	r := newTracerFixture(t, c.Address, 1)
-	r.run(t)
+	c, r := traced(t)
 	at := time.Now()
 	r.update(at, "v1")
 	for i := range clients {
@@ -171,9 +173,7 @@ func TestFewAcksAreLinked(t *testing.T) {
 }
 
 func TestAcksHaveABound(t *testing.T) {
-	c := otlptest.New(t)
-	r := newTracerFixture(t, c.Address, 1)
-	r.run(t)
+	c, r := traced(t)
 	at := time.Now()
 	r.update(at, "v1")
 	for range 1 << 17 {
@@ -233,9 +233,7 @@ func TestNoAllocationWithoutATrace(t *testing.T) {
 }
 
 func TestSecretsAreNotInSpans(t *testing.T) {
-	c := otlptest.New(t)
-	r := newTracerFixture(t, c.Address, 1)
-	r.run(t)
+	c, r := traced(t)
 	const secret = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQ\n-----END PRIVATE KEY-----"
 	u := r.Begin(time.Now(), About{Key: "Bearer abc123secret", Node: "https://u:hunter2secret@x"})
 	u.Read(Response{Type: cds, Version: secret, Nonce: strings.Repeat("x", 10_000)}, errors.New("bad inline_string: \"topsecret\""))
@@ -259,9 +257,7 @@ func TestSecretsAreNotInSpans(t *testing.T) {
 
 // The end sends waiting spans.
 func TestEndSendsWaitingSpans(t *testing.T) {
-	c := otlptest.New(t)
-	r := newTracerFixture(t, c.Address, 1)
-	r.run(t)
+	c, r := traced(t)
 	for i := range 10 {
 		r.update(time.Now(), fmt.Sprint(i))
 	}
