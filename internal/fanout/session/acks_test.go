@@ -153,25 +153,6 @@ func TestP66_AcceptedSnapshot(t *testing.T) {
 	})
 }
 
-// A client that already has all that there is has nothing to acknowledge: it has the generation
-// (P27).
-func TestP27_P66_ClientVersionsAreAccepted(t *testing.T) {
-	w := newSessionFixture(t, xds.RouteType, xds.Delta)
-	w.named("a", "b")
-	w.send(request{names: []string{"a"}, initial: map[string]string{"a": "other"}})
-	w.want("a")
-	if w.s.Accepted() != nil {
-		t.Error("it was sent something, and has not acknowledged it")
-	}
-	w = newSessionFixture(t, xds.RouteType, xds.Delta)
-	w.named("a", "b")
-	w.send(request{names: []string{"a"}, initial: map[string]string{"a": w.Resource("a").Version.String()}})
-	w.want("")
-	if w.s.Accepted() != w.Cur {
-		t.Error("it has all that there is")
-	}
-}
-
 // A client that resumes is sent nothing that comes from the store, whatever else the
 // type has and the origin says (P66).
 func TestP66_StoredIsNotForClientsWithState(t *testing.T) {

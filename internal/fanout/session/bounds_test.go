@@ -171,23 +171,6 @@ func TestP37_FollowersAfterANACK(t *testing.T) {
 	}
 }
 
-// A removal that SotW cannot express does not keep a NACK alive (P15, P31).
-func TestP15_SotWNACKOfARemoval(t *testing.T) {
-	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
-	names := []string{"a", "b", "c"}
-	w.named(names...)
-	w.sub(names...)
-	w.accepts("a b c")
-	w.named("a=2", "b=2", "c=2")
-	w.rejects("a=2 b=2 c=2")
-	w.named("-b")
-	w.want("")
-	w.named("a=33")
-	w.accepts("a=33 c=2")
-	w.named("a=2")
-	w.want("a=2")
-}
-
 // A name of a full-state type was pending and turns out to be absent. It is answered by the
 // set without it, in the first response and later (P22).
 func TestP22_PendingThenAbsent(t *testing.T) {
@@ -206,23 +189,6 @@ func TestP22_PendingThenAbsent(t *testing.T) {
 	w.want("")
 	w.named("-b")
 	w.want("(empty)")
-}
-
-// A load assignment that only follows its cluster waits for the ACK of the response before. A
-// newly subscribed one does not (P19).
-func TestP19_FollowingWaits(t *testing.T) {
-	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
-	w.named("a", "b")
-	w.sub("a")
-	w.want("a")
-	w.s.Refresh([]string{"a"})
-	w.want("")
-	w.sub("b")
-	w.want("b")
-	w.send(request{ack: 1})
-	w.want("")
-	w.ack()
-	w.want("a")
 }
 
 // A delta client by name that already had everything is in step at once (P27).

@@ -56,22 +56,6 @@ func TestP15_LateNACKOfAChangedResource(t *testing.T) {
 	})
 }
 
-// A later answer to names that are asked for again is no change of what was rejected (P15).
-func TestP15_LateNACKOfAResubscribedName(t *testing.T) {
-	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
-	w.named("a", "b")
-	w.sub("a", "b")
-	w.want("a b")
-	w.sub("a")
-	w.want("a")
-	w.send(request{nack: 1})
-	w.want("")
-	w.ack()
-	w.want("")
-	w.named("a=2") // now it is
-	w.want("a=2 b")
-}
-
 // A SotW list with names appended adds them to what the list before requested, the wildcard included
 // (P20). Any other list replaces it.
 func TestP20_AppendedNames(t *testing.T) {

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"strings"
 	"testing"
 
 	"xdsrelay/internal/xds"
@@ -58,77 +59,39 @@ func TestP27_NameBesideTheWildcard(t *testing.T) {
 	w.want("-x")
 }
 
-// The wildcard removes a name that has no answer yet: the removal is sent, and the name's
-// answer follows (P32).
-func TestP32_WildcardRemovesAnUnansweredName(t *testing.T) {
-	for _, answer := range []string{"x", "-x"} {
-		w := newSessionFixture(t, xds.ClusterType, xds.Delta)
-		w.wild("a", "x")
-		w.sub("*")
-		w.accepts("a x")
-		w.sub("x")
-		w.accepts("x") // P23
-		w.wild("-x")
-		w.accepts("-x")
-		w.named(answer)
-		w.want(answer)
-	}
-}
-
-// A client unsubscribes from the wildcard and goes on to ask for a name. It was sent the wildcard's
-// copy of it. If the copy of the other stream differs by then, it is sent. If it is equal,
-// nothing is sent (P50).
+// A client unsubscribes from the wildcard and goes on to ask for a name, or for an alias: then the
+// resource has a name of its own (P26). It was sent the wildcard's copy of it. If the copy of the
+// other stream differs by then, it is sent. If it is equal, nothing is sent (P50).
 func TestP50_NamedCopyFollowsTheWildcards(t *testing.T) {
-	for _, url := range []xds.TypeURL{xds.ClusterType, xds.EndpointType} {
-		for _, v := range variants {
-			t.Run(xds.TypeOf(url).Short+"/"+v.String(), func(t *testing.T) {
-				for _, differs := range []bool{true, false} {
-					w := newSessionFixture(t, url, v)
-					w.sub("a", "*")
-					w.wild("a")
-					w.named("a")
-					w.accepts("a")
+	for _, c := range []struct {
+		name, other, differs   string // specs; other: what the name leads to as well, or the same
+		first, later, laterCDS string // responses; of full states
+	}{
+		{"a", "a", "a=2", "a", "a=2", "a=2"},
+		{"x|alias", "y|alias", "x|alias=2", "x y", "x=2", "x=2 y"},
+	} {
+		for _, url := range []xds.TypeURL{xds.ClusterType, xds.EndpointType} {
+			for _, differs := range []bool{true, false} {
+				each(t, url, func(w *sessionFixture) {
+					name := c.name[strings.Index(c.name, "|")+1:]
+					w.sub(name, "*")
+					w.wild(c.name, c.other)
+					w.named(c.name, c.other)
+					w.accepts(c.first)
 					if differs {
-						w.named("a=2")
+						w.named(c.differs)
 					}
 					w.want("")
-					w.drop("*", "a")
-					if differs {
-						w.accepts("a=2")
-					}
-					w.want("")
-				}
-			})
-		}
-	}
-}
-
-// The same holds for a client that goes on to ask by an alias: then the resource has a name of
-// its own (P26).
-func TestP50_AliasCopyFollowsTheWildcards(t *testing.T) {
-	for _, url := range []xds.TypeURL{xds.ClusterType, xds.EndpointType} {
-		for _, v := range variants {
-			t.Run(xds.TypeOf(url).Short+"/"+v.String(), func(t *testing.T) {
-				for _, differs := range []bool{true, false} {
-					w := newSessionFixture(t, url, v)
-					w.sub("alias", "*")
-					w.wild("x|alias", "y|alias")
-					w.named("x|alias", "y|alias")
-					w.accepts("x y")
-					if differs {
-						w.named("x|alias=2")
-					}
-					w.want("")
-					w.drop("*", "alias")
+					w.drop("*", name)
 					switch {
-					case differs && w.Type.FullState && v == xds.SotW:
-						w.accepts("x=2 y")
+					case differs && w.s.fullState():
+						w.accepts(c.laterCDS)
 					case differs:
-						w.accepts("x=2")
+						w.accepts(c.later)
 					}
 					w.want("")
-				}
-			})
+				})
+			}
 		}
 	}
 }
