@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
+	"xdsrelay/internal/explain"
 	"xdsrelay/internal/validation"
 )
 
@@ -348,7 +349,7 @@ func TestExplain(t *testing.T) {
 		t.Error(out)
 	}
 	for _, format := range []string{"json", "yaml"} {
-		var got explained
+		var got explain.Explained
 		var err error
 		_, out, _ := runRelay(args("--node", "DIR/node.json", "-o", format)...)
 		if format == "json" {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/explain"
 	"xdsrelay/internal/relay"
 	"xdsrelay/internal/telemetry/logging"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
@@ -110,42 +111,11 @@ func TestExplainDiff(t *testing.T) {
 		}
 	}
 	code, out, errs := runRelay("explain", "--diff", in("relay.yaml"), "--admin", plain, "-o", "json")
-	var got difference
+	var got explain.Difference
 	if err := json.Unmarshal([]byte(out), &got); code != 0 || err != nil || got.Moving == nil || got.Pairs == nil {
 		t.Errorf("%d %v %s%s", code, err, out, errs)
 	}
 	if code, out, _ := runRelay("explain", "--diff", in("relay.yaml"), "--admin", plain, "-o", "yaml"); code != 0 || out != "clients: 0\nitems: []\npairs: []\n" {
 		t.Errorf("%d %q", code, out)
-	}
-}
-
-// The table is ordered by node. A node has one line for each change of a key, for any number of
-// streams; the totals count clients and nodes.
-func TestExplainDiffTable(t *testing.T) {
-	cds, eds := "type.googleapis.com/envoy.config.cluster.v3.Cluster", "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
-	d := &difference{Clients: 5, Moving: []moving{
-		{Stream: 1, Node: "b", Types: []typeChange{{Type: cds, From: "k", To: "l"}, {Type: eds, From: "k", Refused: "no rule\nmatches"}}},
-		{Stream: 2, Node: "a", Types: []typeChange{{Type: cds, From: "k", To: "l"}}},
-		{Stream: 3, Node: "a", Types: []typeChange{{Type: eds, From: "k", To: "l"}}},
-		{Stream: 4, Node: "", Types: []typeChange{{Type: eds, To: "k"}}},
-	}}
-	d.count()
-	var out strings.Builder
-	d.print(&out)
-	const want = `NODE  TYPES    KEY  NEW KEY
--     EDS      -    k
-a     CDS EDS  k    l
-b     CDS      k    l
-b     EDS      k    refused: no rule matches
-
-CLIENTS  NODES  KEY  NEW KEY
-3        2      k    l
-1        1      -    k
-1        1      k    refused
-
-4 of 5 clients would reconnect, over 0s; the relay would refuse 1 of them for some or all types
-`
-	if out.String() != want {
-		t.Errorf("%s\nwant\n%s", &out, want)
 	}
 }

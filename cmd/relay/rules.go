@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xdsrelay/internal/admin/rulestatus"
+	"xdsrelay/internal/explain"
 	"xdsrelay/internal/terminal"
 )
 
@@ -73,7 +74,7 @@ func printRules(cmd *cobra.Command, shown *tableFlags, r *rulestatus.Report) {
 		terminal.ColumnOf("FAILED", func(x *rulestatus.Rule) terminal.Cell {
 			return terminal.Alarming(int(x.Errors+x.KeyErrors), terminal.Yellow)
 		}),
-		terminal.TextColumn("MATCH", func(x *rulestatus.Rule) string { return matchText(x.Match, x.Types) }),
+		terminal.TextColumn("MATCH", func(x *rulestatus.Rule) string { return explain.MatchText(x.Match, x.Types) }),
 	}
 	if shown.Wide() {
 		columns = append(columns, terminal.TextColumn("KEY", func(x *rulestatus.Rule) string { return terminal.OneLine(strings.Join(x.Key, ", ")) }))
@@ -95,13 +96,4 @@ func printRules(cmd *cobra.Command, shown *tableFlags, r *rulestatus.Report) {
 	if r.Partial {
 		fmt.Fprintf(out, "The relay examined only %s, because more would take too long.\n", terminal.Counted(r.Examined, "client"))
 	}
-}
-
-// matchText is the match of a rule on one line, with its types.
-func matchText(match string, types []string) string {
-	match = terminal.OneLine(match)
-	if len(types) > 0 {
-		match += " for " + strings.Join(terminal.ShortTypes(types), " ")
-	}
-	return match
 }

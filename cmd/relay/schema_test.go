@@ -16,6 +16,7 @@ import (
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/admin/rulestatus"
 	"xdsrelay/internal/admin/sources"
+	"xdsrelay/internal/explain"
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/status"
 	"xdsrelay/internal/upstream"
@@ -32,9 +33,9 @@ type items[T any] struct {
 var outputs = map[string]any{
 	"diff":            items[admin.Unacknowledged]{},
 	"dump":            items[admin.DumpedResource]{},
-	"explain":         explained{},
-	"explain-compare": comparison{},
-	"explain-diff":    difference{},
+	"explain":         explain.Explained{},
+	"explain-compare": explain.Comparison{},
+	"explain-diff":    explain.Difference{},
 	"keys":            items[keystatus.Key]{},
 	"members":         items[sources.Member]{},
 	"nacks":           items[admin.Nack]{},

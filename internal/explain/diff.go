@@ -1,7 +1,8 @@
-package main
+package explain
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
 	"xdsrelay/config"
@@ -22,9 +22,9 @@ import (
 	"xdsrelay/internal/terminal"
 )
 
-// difference is the output of explain --diff: the clients of a running relay that would have other
+// Difference is the output of explain --diff: the clients of a running relay that would have other
 // keys under the rules of another configuration.
-type difference struct {
+type Difference struct {
 	Clients int         `json:"clients" yaml:"clients"` // streams and REST clients
 	Moving  []moving    `json:"items" yaml:"items"`     // by node
 	Pairs   []keyChange `json:"pairs" yaml:"pairs"`
@@ -65,20 +65,8 @@ type keyChange struct {
 	Nodes   int    `json:"nodes" yaml:"nodes"` // distinct ids
 }
 
-// explainDiff asks the running relay which of its clients would have other keys under the
-// configuration in file. running is the file that the relay runs with, and gives its address. If
-// running is empty, file gives it.
-func explainDiff(cmd *cobra.Command, file, running string, flags *adminclient.Options) (*difference, error) {
-	cfg, err := config.Load(file, cmd.Flags())
-	if err != nil {
-		return nil, err
-	}
-	reached := cfg
-	if running != "" {
-		if reached, err = reachable(config.Loader(running, nil)); err != nil {
-			return nil, err
-		}
-	}
+// Diff asks a running relay which of its clients would have other keys under a configuration.
+func Diff(ctx context.Context, cfg *config.Config, client func() (*adminclient.Client, error)) (*Difference, error) {
 	// The running relay would find the same faults, but not their places.
 	if _, err := aggregator.Compile(cfg); err != nil {
 		return nil, err
@@ -87,7 +75,7 @@ func explainDiff(cmd *cobra.Command, file, running string, flags *adminclient.Op
 	if err != nil {
 		return nil, err
 	}
-	c, err := adminclient.New(*flags, reached)
+	c, err := client()
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +95,7 @@ func explainDiff(cmd *cobra.Command, file, running string, flags *adminclient.Op
 		}
 		return nil, config.Faults{cfg.Places.Fault(key, "the rules have %d bytes as JSON, but a running relay takes at most %d bytes for a comparison; the configuration file of the relay has no such limit", len(body), admin.MaxBody)}
 	}
-	d := &difference{Moving: []moving{}, drain: cfg.Downstream.Drain}
+	d := &Difference{Moving: []moving{}, drain: cfg.Downstream.Drain}
 	for token := ""; ; {
 		var page struct {
 			Checked   int      `json:"checked"`
@@ -116,7 +104,7 @@ func explainDiff(cmd *cobra.Command, file, running string, flags *adminclient.Op
 			Items     []moving `json:"items"`
 			Next      string   `json:"next_page_token"`
 		}
-		if err := c.Post(cmd.Context(), "/explain/diff?page_token="+url.QueryEscape(token), body, &page); err != nil {
+		if err := c.Post(ctx, "/explain/diff?page_token="+url.QueryEscape(token), body, &page); err != nil {
 			return nil, err
 		}
 		d.Clients += page.Checked
@@ -144,7 +132,7 @@ func rulesText(cfg *config.Config) ([]byte, error) {
 }
 
 // count orders the clients by node, and sums them up by pairs of keys, the most frequent first.
-func (d *difference) count() {
+func (d *Difference) count() {
 	slices.SortFunc(d.Moving, func(a, b moving) int {
 		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Stream, b.Stream))
 	})
@@ -175,7 +163,7 @@ func (d *difference) count() {
 // row is a line of the table: all streams of a node with the same change of a key.
 type row struct{ node, types, from, to string }
 
-func (d *difference) rows() []row {
+func (d *Difference) rows() []row {
 	var out []row
 	at := map[row]int{} // without types
 	for _, m := range d.Moving {
@@ -198,7 +186,7 @@ func (d *difference) rows() []row {
 	return out
 }
 
-func (d *difference) print(w io.Writer) {
+func (d *Difference) Print(w io.Writer) {
 	if len(d.Moving) == 0 {
 		fmt.Fprintf(w, "all %d clients keep their keys\n", d.Clients)
 	} else {
@@ -227,7 +215,7 @@ func (d *difference) print(w io.Writer) {
 }
 
 // refusals counts the clients that would be refused when they reconnect.
-func (d *difference) refusals() string {
+func (d *Difference) refusals() string {
 	n := 0
 	for _, m := range d.Moving {
 		if slices.ContainsFunc(m.Types, func(t typeChange) bool { return t.Refused != "" }) {

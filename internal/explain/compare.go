@@ -1,4 +1,4 @@
-package main
+package explain
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -26,8 +25,8 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// comparison is the output of explain --compare: what the origin sends to two nodes.
-type comparison struct {
+// Comparison is the output of explain --compare: what the origin sends to two nodes.
+type Comparison struct {
 	Nodes []comparedNode `json:"nodes" yaml:"nodes"`
 	Types []comparedType `json:"types" yaml:"types"`
 }
@@ -52,12 +51,8 @@ type comparedType struct {
 	Items []compare.Difference `json:"items" yaml:"items"`
 }
 
-// explainCompare asks the origin for two nodes.
-func explainCompare(cmd *cobra.Command, file string, nodeFiles []string) (*comparison, error) {
-	cfg, err := config.Load(file, cmd.Flags())
-	if err != nil {
-		return nil, err
-	}
+// Compare asks the origin for the nodes in two files. read reads a file.
+func Compare(ctx context.Context, cfg *config.Config, nodeFiles []string, read func(file string) (aggregator.Input, error)) (*Comparison, error) {
 	if cfg.Upstream.ByToken() {
 		return nil, errors.New("--compare: an origin has token: representative, so it answers only with the token of a connected client")
 	}
@@ -73,10 +68,10 @@ func explainCompare(cmd *cobra.Command, file string, nodeFiles []string) (*compa
 		}
 		sentBy = program.Encode
 	}
-	out := &comparison{Nodes: make([]comparedNode, 2)}
+	out := &Comparison{Nodes: make([]comparedNode, 2)}
 	var sent [2][]byte
 	for i, name := range nodeFiles {
-		in, err := readNode(cmd.InOrStdin(), name)
+		in, err := read(name)
 		if err != nil {
 			return nil, err
 		}
@@ -96,7 +91,7 @@ func explainCompare(cmd *cobra.Command, file string, nodeFiles []string) (*compa
 	if slices.Equal(sent[0], sent[1]) {
 		return nil, errors.New("--compare: the origin would see the same node for both, so it cannot tell them apart: the files or the results of upstream.node are equal")
 	}
-	held, err := out.ask(cmd.Context(), cfg, sent)
+	held, err := out.ask(ctx, cfg, sent)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +100,7 @@ func explainCompare(cmd *cobra.Command, file string, nodeFiles []string) (*compa
 }
 
 // ask opens a stream to the origin for each node, and waits for the answers.
-func (c *comparison) ask(ctx context.Context, cfg *config.Config, sent [2][]byte) (held [2]*originAnswers, err error) {
+func (c *Comparison) ask(ctx context.Context, cfg *config.Config, sent [2][]byte) (held [2]*originAnswers, err error) {
 	origins, err := relay.NewOrigins(cfg)
 	if err != nil {
 		return held, err
@@ -263,7 +258,7 @@ func resources(s *snapshot.Snapshot) func(yield func(*xds.Resource) bool) {
 }
 
 // compare fills Types.
-func (c *comparison) compare(held [2]*originAnswers) {
+func (c *Comparison) compare(held [2]*originAnswers) {
 	for _, typ := range comparedTypes {
 		byName := map[string]*snapshot.Difference{}
 		at := func(name string) *snapshot.Difference {
@@ -291,7 +286,7 @@ func (c *comparison) compare(held [2]*originAnswers) {
 	}
 }
 
-func (c *comparison) print(w io.Writer) {
+func (c *Comparison) Print(w io.Writer) {
 	t := terminal.StyleOf(w)
 	for _, n := range c.Nodes {
 		keys := "key " + strings.Join(n.Keys, ", ")
