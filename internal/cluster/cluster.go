@@ -161,14 +161,13 @@ func (c *Cluster) Run(ctx context.Context) error {
 		children.Go(func() { (&joiner{Cluster: c, list: list, failing: make(map[failure]bool)}).run(ctx) })
 		defer time.AfterFunc(maxJoin, c.endJoin).Stop()
 	}
-	prune := time.NewTicker(pruneEvery)
-	defer prune.Stop()
+	prune := time.Tick(pruneEvery)
 	for {
 		select {
 		case <-ctx.Done():
 			c.leave(list)
 			return list.Shutdown()
-		case <-prune.C:
+		case <-prune:
 			c.change(func(*peer) {})
 		case <-c.notify:
 		}

@@ -26,8 +26,7 @@ func (s *Server) Drain(ctx context.Context, period time.Duration) (told, left in
 	s.RefuseStreams()
 	polls := s.rest.Drain()
 	p := drainPace{began: time.Now(), period: period}
-	tick := time.NewTicker(drainTick)
-	defer tick.Stop()
+	tick := time.Tick(drainTick)
 	for {
 		untold := s.drainers()
 		if len(untold) == 0 {
@@ -37,7 +36,7 @@ func (s *Server) Drain(ctx context.Context, period time.Duration) (told, left in
 			tell()
 		}
 		select {
-		case <-tick.C:
+		case <-tick:
 		case <-ctx.Done():
 			return polls + p.told, len(s.drainers())
 		}

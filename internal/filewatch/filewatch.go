@@ -35,8 +35,7 @@ func Run(ctx context.Context, log *slog.Logger, paths func() []string, changed f
 func run(ctx context.Context, pollEvery time.Duration, log *slog.Logger, paths func() []string, changed func() (ok bool)) error {
 	w := watcher{log: log}
 	defer w.close()
-	poll := time.NewTicker(pollEvery)
-	defer poll.Stop()
+	poll := time.Tick(pollEvery)
 
 	var seen State
 	var quiet <-chan time.Time // nil: no event since the last look
@@ -60,7 +59,7 @@ func run(ctx context.Context, pollEvery time.Duration, log *slog.Logger, paths f
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-poll.C: // while events come, the files may be incomplete
+		case <-poll: // while events come, the files may be incomplete
 			retry = !ok
 		case <-quiet:
 			quiet, settled = nil, true

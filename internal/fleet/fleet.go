@@ -74,10 +74,8 @@ func (f *Fleet) Run(ctx context.Context) error {
 	for i, c := range f.clients {
 		wg.Go(func() {
 			if f.cfg.Ramp > 0 {
-				timer := time.NewTimer(f.cfg.Ramp * time.Duration(i) / time.Duration(len(f.clients)))
-				defer timer.Stop()
 				select {
-				case <-timer.C:
+				case <-time.After(f.cfg.Ramp * time.Duration(i) / time.Duration(len(f.clients))):
 				case <-ctx.Done():
 					return
 				}

@@ -160,10 +160,8 @@ func (c *Client) write(s *stream) {
 
 // sleep waits for a random time up to d, or until Reconnect.
 func (c *Client) sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(rand.N(d) + 1)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(rand.N(d) + 1):
 	case <-c.wake:
 	case <-ctx.Done():
 	}

@@ -276,7 +276,7 @@ func (g *Group) apply(u update) {
 	if !u.Ended {
 		g.everAnswered.Store(true)
 	}
-	began := u.trace.Now()
+	began := time.Now()
 	t := g.find(u.Type)
 	switch {
 	case t == nil: // the type is no longer wanted
@@ -344,7 +344,7 @@ func (g *Group) publishIfDue(now time.Time) {
 // affected.
 func (g *Group) publish() {
 	g.publishAt, g.changed = time.Time{}, true
-	began := g.traces.Now()
+	began := time.Now()
 	next := g.content.Publish(g.id)
 	prev := g.state.Swap(next)
 	woken := 0

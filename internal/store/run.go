@@ -72,10 +72,8 @@ func (s *Store) pause() time.Duration {
 
 // sleep waits for d; false: ctx ended.
 func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(max(d, 0))
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(max(d, 0)):
 	case <-ctx.Done():
 	}
 	return ctx.Err() == nil
@@ -83,10 +81,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // await waits until there is something to do, at most for d.
 func (s *Store) await(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(max(d, 0))
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(max(d, 0)):
 	case <-s.wake:
 	case <-ctx.Done():
 	}

@@ -125,12 +125,11 @@ func (s *statsdSink) run(ctx context.Context, every time.Duration) error {
 		return err
 	}
 	reporter := tallystatsd.NewReporter(client, tallystatsd.Options{})
-	tick := time.NewTicker(every)
-	defer tick.Stop()
+	tick := time.Tick(every)
 	var warned time.Time
 	for done := false; !done; {
 		select {
-		case <-tick.C:
+		case <-tick:
 		case <-ctx.Done():
 			done = true
 		}

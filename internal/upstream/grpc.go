@@ -91,11 +91,10 @@ func (o *grpcOrigin) Run(ctx context.Context) error {
 	if o.certs != nil {
 		parts.Go(func() { _ = o.certs.Run(ctx) }) // never fails
 	}
-	tick := time.NewTicker(connections.IdleFor / 2)
-	defer tick.Stop()
+	tick := time.Tick(connections.IdleFor / 2)
 	for {
 		select {
-		case now := <-tick.C:
+		case now := <-tick:
 			o.pool.Trim(now)
 		case <-ctx.Done():
 			return nil

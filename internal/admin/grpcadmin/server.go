@@ -105,12 +105,10 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	}
 	left := make(chan struct{})
 	go func() { defer close(left); s.grpc.GracefulStop() }()
-	late := time.NewTimer(grace)
-	defer late.Stop()
 	select {
 	case <-left:
 		<-ended
-	case <-late.C:
+	case <-time.After(grace):
 		// Stop waits for connections in their handshake; the process ends before that.
 		go s.grpc.Stop()
 		select {

@@ -109,10 +109,8 @@ func (h *Hub) wait(ctx context.Context, e *Event) error {
 	if e == nil {
 		return nil
 	}
-	t := time.NewTimer(time.Until(e.Made.Add(e.rest())))
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(time.Until(e.Made.Add(e.rest()))):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -74,12 +74,11 @@ func NewSampler(read func() Numbers) *Sampler { return &Sampler{read: read} }
 
 // Run takes a sample every ten seconds until ctx ends.
 func (s *Sampler) Run(ctx context.Context) {
-	tick := time.NewTicker(sampleEvery)
-	defer tick.Stop()
+	tick := time.Tick(sampleEvery)
 	before, since := s.read().Totals, time.Now()
 	for {
 		select {
-		case <-tick.C:
+		case <-tick:
 			n, now := s.read(), time.Now()
 			s.add(sample(&n, &before, now, now.Sub(since)))
 			before, since = n.Totals, now

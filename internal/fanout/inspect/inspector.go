@@ -168,11 +168,10 @@ var metricOf = map[string]telemetry.ClientState{
 
 // Run counts the clients by state, for the metrics, until ctx ends.
 func (i *Inspector) Run(ctx context.Context, m *telemetry.Metrics) {
-	tick := time.NewTicker(countEvery)
-	defer tick.Stop()
+	tick := time.Tick(countEvery)
 	for {
 		select {
-		case <-tick.C:
+		case <-tick:
 			m.SetClientStates(i.Count())
 		case <-ctx.Done():
 			return

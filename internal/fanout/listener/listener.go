@@ -123,8 +123,7 @@ func (l *listener) waitForRoom(peer string) bool {
 		return true
 	default:
 	}
-	again := time.NewTicker(waitingAgain)
-	defer again.Stop()
+	again := time.Tick(waitingAgain)
 	for {
 		l.refusals.NoteConnection("client connections wait", telemetry.LimitConnections, l.policy.Key, peer,
 			fmt.Errorf("as many connections are open as downstream.limits.connections allows (%d)", cap(room)))
@@ -133,7 +132,7 @@ func (l *listener) waitForRoom(peer string) bool {
 			return true
 		case <-l.closed:
 			return false
-		case <-again.C:
+		case <-again:
 		}
 	}
 }

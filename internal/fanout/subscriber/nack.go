@@ -107,11 +107,9 @@ func (r *redactor) redact(text string, resources []*xds.Resource, all bool) stri
 	if out, ok := r.last.Get(key); ok {
 		return out
 	}
-	timer := time.NewTimer(maxWait)
-	defer timer.Stop()
 	select {
 	case r.slot <- struct{}{}:
-	case <-timer.C:
+	case <-time.After(maxWait):
 		return notRedacted
 	}
 	defer func() { <-r.slot }()

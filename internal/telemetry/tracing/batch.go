@@ -23,14 +23,6 @@ func (b *Batch) Applied(u *Update, began time.Time) {
 	*b = append(*b, u)
 }
 
-// Now returns the time; zero if the Batch is empty, so that nothing needs it.
-func (b *Batch) Now() (at time.Time) {
-	if len(*b) > 0 {
-		at = time.Now()
-	}
-	return at
-}
-
 // Published ends all traces: the State with this number was published from began until now
 // and woke so many clients.
 func (b *Batch) Published(began time.Time, state uint64, woken int) {

@@ -224,7 +224,7 @@ func TestNoAllocationWithoutATrace(t *testing.T) {
 		if From(With(ctx, u)) != nil {
 			t.Error("traced")
 		}
-		u.Applied(u.Now())
+		u.Applied(time.Now())
 		u.Published(time.Time{}, 1, 1)
 		u.Fail("rejected", nil)
 	}); n != 0 {

@@ -64,14 +64,6 @@ func (u *Update) Read(r Response, fault error) {
 	u.step("xds.update.check", u.received, fault)
 }
 
-// Now is the time, or zero without a trace.
-func (u *Update) Now() (at time.Time) {
-	if u != nil {
-		at = time.Now()
-	}
-	return at
-}
-
 // Handed records the size of the update that goes to the group.
 func (u *Update) Handed(changed, removed int) {
 	if u != nil {

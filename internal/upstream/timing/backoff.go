@@ -29,10 +29,8 @@ func UpTo(d time.Duration) time.Duration {
 
 // Sleep waits for d or the end of ctx.
 func Sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 	case <-ctx.Done():
 	}
 }
