@@ -77,7 +77,6 @@ type Downstream struct {
 	Limits           Limits          `yaml:"limits"`
 }
 
-// Listener is an address for clients.
 type Listener struct {
 	Address  string    `yaml:"address"`
 	TLS      ServerTLS `yaml:"tls"`
@@ -182,7 +181,6 @@ type Upstream struct {
 	Keepalive                 ClientKeepalive `yaml:"keepalive"`
 }
 
-// ByToken reports whether an origin gets the tokens of clients.
 func (u *Upstream) ByToken() bool {
 	return slices.ContainsFunc(u.Origins, func(o Origin) bool { return o.Token == TokenRepresentative })
 }
@@ -216,7 +214,6 @@ type Backoff struct {
 	Max  time.Duration `yaml:"max"`
 }
 
-// ClientKeepalive is the keepalive of connections to origins.
 type ClientKeepalive struct {
 	Time    time.Duration `yaml:"time"`
 	Timeout time.Duration `yaml:"timeout"`
@@ -284,14 +281,12 @@ type AdminTLS struct {
 	KeyFile  string `yaml:"key_file"`
 }
 
-// Metrics configures the names and the export of metrics.
 type Metrics struct {
 	Prefix        string `yaml:"prefix"`
 	StatsdAddress string `yaml:"statsd_address"`
 	KeyLabel      bool   `yaml:"key_label"`
 }
 
-// Tracing configures the export of traces.
 type Tracing struct {
 	OTLPEndpoint string  `yaml:"otlp_endpoint"`
 	Sample       float64 `yaml:"sample"`

@@ -13,7 +13,6 @@ import (
 	"time"
 )
 
-// checks collects the faults of a configuration.
 type checks struct {
 	*Config
 	faults Faults

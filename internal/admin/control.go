@@ -34,7 +34,6 @@ func (s *Server) drain(r *http.Request) (int, any) {
 	return http.StatusAccepted, map[string]string{"state": phases[draining]}
 }
 
-// levels are the log's levels by their names in the configuration.
 var levels = map[string]slog.Level{
 	"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
 }

@@ -7,7 +7,6 @@ import (
 	"xdsrelay/internal/admin/jsonyaml"
 )
 
-// format is an encoding of answers.
 type format struct {
 	contentType string
 	encode      func(v any) ([]byte, error)
@@ -18,7 +17,6 @@ var (
 	yamlFormat = &format{"application/yaml", jsonyaml.YAML}
 )
 
-// formats are the values of ?format=.
 var formats = map[string]*format{"": jsonFormat, "json": jsonFormat, "yaml": yamlFormat}
 
 // failure is the answer to a request that cannot be answered.
@@ -28,7 +26,6 @@ type failure struct {
 
 func fail(status int, message string) (int, any) { return status, failure{message} }
 
-// answer is an encoded answer.
 type answer struct {
 	status int
 	as     *format

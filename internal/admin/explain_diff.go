@@ -55,7 +55,6 @@ type change struct {
 	Refused string `json:"refused,omitempty"` // why To is empty
 }
 
-// moves is a page of clients.
 type moves struct {
 	compared
 	page

@@ -175,7 +175,6 @@ func (s *Server) guard(r *route) http.Handler {
 	})
 }
 
-// The media types of bodies.
 const (
 	jsonType = "application/json"
 	yamlType = "application/yaml"

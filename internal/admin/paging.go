@@ -31,7 +31,6 @@ type page struct {
 	Total *int `json:"total,omitempty"`
 }
 
-// paging are the query parameters of lists.
 var paging = []string{"limit", "page_token"}
 
 // paged answers with a page of rows. place returns a row's place, which is unique and by which rows

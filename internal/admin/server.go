@@ -140,7 +140,6 @@ type RejectedFile struct {
 	Since time.Time `json:"since"`
 }
 
-// Rejection describes a faulty file.
 type Rejection struct {
 	At     time.Time `json:"at"` // when the faults were found
 	Faults []string  `json:"faults"`
@@ -160,7 +159,6 @@ type Reload struct {
 	Faults []string `json:"faults"`
 }
 
-// Results of a Reload.
 const (
 	ReloadDone      = "reloaded"
 	ReloadUnchanged = "unchanged" // the files are as they were when they were last read
@@ -179,8 +177,7 @@ type Options struct {
 	Origins Origins
 	// Members of the cluster; nil: the relay is in none.
 	Members Members
-	// Rules returns the rules in force.
-	Rules func() Rules
+	Rules   func() Rules
 	// Admitted returns the identity rule and the rule for Secrets of the listener at a configured
 	// address; false: there is none. nil: /explain/diff compares no listeners.
 	Admitted func(address string) (identity, secrets string, ok bool)
@@ -202,7 +199,6 @@ type Options struct {
 	Log *slog.Logger // nil: slog.Default
 }
 
-// Server serves the admin API.
 type Server struct {
 	// Fixed once made.
 	opts    Options

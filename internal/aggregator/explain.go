@@ -27,7 +27,6 @@ type Explanation struct {
 	Rules   []RuleResult `json:"rules" yaml:"rules"`
 }
 
-// RuleResult is the result of one rule for the node.
 type RuleResult struct {
 	Rule   string       `json:"rule" yaml:"rule"`
 	Place  config.Pos   `json:"place" yaml:"place"`
@@ -39,14 +38,12 @@ type RuleResult struct {
 	Key    []Element    `json:"key,omitempty" yaml:"key,omitempty"`
 }
 
-// Element is one element of a key.
 type Element struct {
 	Expr  string `json:"expr" yaml:"expr"`
 	Value string `json:"value,omitempty" yaml:"value,omitempty"`
 	Error string `json:"error,omitempty" yaml:"error,omitempty"`
 }
 
-// shownClaims are the claims of a token that are shown.
 var shownClaims = []string{"peer.token.iss", "peer.token.sub", "peer.token.aud"}
 
 // shown hides secrets in values: a node's metadata may have a token.

@@ -20,7 +20,6 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Programs that have a bootstrap.
 const (
 	ProgramEnvoy = "envoy"
 	ProgramGRPC  = "gRPC"
@@ -179,7 +178,6 @@ func toJSON(n *yaml.Node) ([]byte, error) {
 	return json.Marshal(v)
 }
 
-// peerFields are the fields of a peer.
 var peerFields = []string{"address", "uri_sans", "dns_sans", "subject", "token"}
 
 func peerOf(root *yaml.Node) (p expr.Peer, err error) {

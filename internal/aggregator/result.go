@@ -54,7 +54,6 @@ func tuple(kind string, parts []string) string {
 	return b.String()
 }
 
-// stringResult is a constant text.
 type stringResult string
 
 func (r stringResult) value(*expr.Input) (string, error)        { return plainText(string(r)), nil }
@@ -74,7 +73,6 @@ type fieldResult struct {
 	action
 }
 
-// action is the conversion of a field's text.
 type action struct {
 	regex   *regexp.Regexp // nil: the text stays as it is
 	replace string

@@ -38,7 +38,6 @@ const (
 	maxType = 256
 )
 
-// Rules map nodes to keys.
 type Rules struct {
 	set      ruleset
 	own      bool // unmatched: node, a key of its own for every node
@@ -92,14 +91,12 @@ type Failure struct {
 	At    time.Time `json:"at"`
 }
 
-// evaluation is the result of evaluating all rules for a node.
 type evaluation struct {
 	elements []string // of the key; nil: there is none
 	failed   bool     // a rule matched, and its key failed
 	steps    []step   // in order, as far as rules were tried
 }
 
-// step is the result of one rule.
 type step struct {
 	rule *rule
 	did  outcome

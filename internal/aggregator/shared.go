@@ -10,7 +10,6 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// maxShared bounds the shared keys that are kept.
 const maxShared = 100
 
 // SharedKey is a key that two rules gave to different nodes, although their key expressions differ. So
@@ -21,7 +20,6 @@ type SharedKey struct {
 	Since time.Time
 }
 
-// sharedKeys finds SharedKeys.
 type sharedKeys struct {
 	givers *lru.Cache[xds.Key, *celRule] // the rule that gave a key first
 

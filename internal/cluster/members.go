@@ -18,7 +18,6 @@ import (
 // KeepEnded is how long Members lists a member that left or died.
 const KeepEnded = 10 * time.Minute
 
-// Member is a relay of the cluster.
 type Member struct {
 	Name     string
 	Version  string // of the program

@@ -46,7 +46,6 @@ func (e *Error) Error() string {
 	return "expression " + fmt.Sprintf("%q", e.Text) + ": " + strings.Join(lines, "; ")
 }
 
-// program is a compiled expression.
 type program struct {
 	text string
 	env  *cel.Env
@@ -189,7 +188,6 @@ func (p *program) quotes(text string, claim any) bool {
 	return s != "" && strings.Contains(text, s) && !strings.Contains(p.text, s)
 }
 
-// Text is the text of the expression.
 func (p *program) Text() string { return p.text }
 
 // UsesType reports whether the result can depend on the resource type.
@@ -198,7 +196,6 @@ func (p *program) UsesType() bool { return p.uses[varType] }
 // UsesPeer reports whether the result can depend on the peer.
 func (p *program) UsesPeer() bool { return p.uses[varPeer] || p.uses[varToken] }
 
-// Predicate is an expression with a bool.
 type Predicate struct{ program }
 
 // NewMatch compiles the match of a rule, over node, type and peer. Its error is an *Error.
@@ -254,7 +251,6 @@ func (p *Predicate) Eval(in Input) (bool, error) {
 	return b, nil
 }
 
-// String is an expression with a string.
 type String struct{ program }
 
 // NewKey compiles an element of a rule's key, over node, type and peer. Its error is an *Error.
@@ -279,7 +275,6 @@ func (p *String) Eval(in Input) (string, error) {
 	return s, nil
 }
 
-// Node is an expression with a node.
 type Node struct{ program }
 
 // NewNode compiles the expression of the node that is sent to origins, over a client's node. Its

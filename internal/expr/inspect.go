@@ -81,7 +81,6 @@ func (p *program) ComparedTypes() (out []string) {
 // literalPatterns is cel.ValidateRegexLiterals, with the reason.
 type literalPatterns struct{}
 
-// Name implements cel.ASTValidator.
 func (literalPatterns) Name() string { return "relay.patterns" }
 
 // Validate implements cel.ASTValidator.

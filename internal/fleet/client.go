@@ -17,7 +17,6 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Client is one simulated xDS client.
 type Client struct {
 	cfg ClientConfig
 
@@ -202,10 +201,8 @@ func (c *Client) Wait(ctx context.Context, cond func(c *Client) bool) error {
 	}
 }
 
-// ID returns the node's id.
 func (c *Client) ID() string { return c.cfg.Node.GetId() }
 
-// Variant returns the client's variant.
 func (c *Client) Variant() Variant { return c.cfg.Variant }
 
 // Connected reports whether a stream is open; the server may not have answered on it.
@@ -303,7 +300,6 @@ func (c *Client) Counters() Counters {
 	return sum
 }
 
-// TypeCounters returns the counters of a type.
 func (c *Client) TypeCounters(t xds.TypeURL) Counters {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,7 +9,6 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Variant is the variant of the protocol.
 type Variant uint8
 
 const (

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Config configures a Fleet.
 type Config struct {
 	Target      string
 	DialOptions []grpc.DialOption // none: plaintext
@@ -29,7 +28,6 @@ type Config struct {
 	Configure func(i int, c *ClientConfig)
 }
 
-// Fleet is a set of clients of one target.
 type Fleet struct {
 	cfg     Config
 	clients []*Client
@@ -107,7 +105,6 @@ func (f *Fleet) WaitAll(ctx context.Context, cond func(c *Client) bool) error {
 	return nil
 }
 
-// Counters returns the sums over all clients.
 func (f *Fleet) Counters() Counters {
 	var sum Counters
 	for _, c := range f.clients {

@@ -22,7 +22,6 @@ const (
 	maxResponse = 512 << 20
 )
 
-// stream is a gRPC stream of a client.
 type stream struct {
 	ctx     context.Context
 	cancel  context.CancelFunc

@@ -19,7 +19,6 @@ func hashOf(it *item) Hash {
 	return h.Bytes()
 }
 
-// Resource is a held resource.
 type Resource struct {
 	Name string
 	// Version is the resource's own in delta (and in SotW if wrapped), otherwise the version_info

@@ -20,7 +20,6 @@ type response struct {
 	removed    []string
 }
 
-// item is a resource in a response.
 type item struct {
 	name    string
 	version string

@@ -105,10 +105,8 @@ func (s *statsdSink) AllocateHistogram(string, map[string]string, tally.Buckets)
 	return nil
 }
 
-// Capabilities is tally's.
 func (s *statsdSink) Capabilities() tally.Capabilities { return s }
 
-// Reporting is tally's.
 func (s *statsdSink) Reporting() bool { return true }
 
 // Tagging is tally's: send puts tags into the names.
@@ -208,7 +206,6 @@ func (s *statsdSender) write() {
 	}
 }
 
-// Close closes the socket.
 func (s *statsdSender) Close() error {
 	if s.conn == nil {
 		return nil

@@ -13,7 +13,6 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Bounds of the matchers.
 const (
 	maxMatchers = 1000
 	maxRegex    = 1024 // bytes

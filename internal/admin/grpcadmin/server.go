@@ -52,7 +52,6 @@ type Options struct {
 	Transport []grpc.ServerOption
 }
 
-// Server serves operators over gRPC.
 type Server struct {
 	statusv3.UnimplementedClientStatusDiscoveryServiceServer
 	opts Options

@@ -24,7 +24,6 @@ type Subscriptions struct {
 	More  bool     `json:"more,omitempty"`
 }
 
-// maxNames bounds the names of Subscriptions.
 const maxNames = 5
 
 // String names what is subscribed: "EDS a, b and more".
@@ -46,7 +45,6 @@ type Suspended struct {
 	Error string    `json:"error"` // how the origin ended the last stream
 }
 
-// String says what happens.
 func (s *Suspended) String() string {
 	return fmt.Sprintf("the origin ends each stream with %s: %s", &s.Subscriptions, s.Error)
 }
@@ -59,7 +57,6 @@ type FrequentEnds struct {
 	Error  string    `json:"error"` // why the last stream ended
 }
 
-// String says what happens.
 func (e *FrequentEnds) String() string {
 	return fmt.Sprintf("origin %s ended the stream %d times in a row: %s", e.Origin, e.Count, e.Error)
 }
@@ -70,7 +67,6 @@ type Silent struct {
 	Since        time.Time
 }
 
-// String says what happens.
 func (s Silent) String() string {
 	return fmt.Sprintf("origin %s has not answered node %q", s.Origin, s.Node)
 }
@@ -94,7 +90,6 @@ type Unanswered struct {
 	Arriving string `json:"arriving,omitempty"`
 }
 
-// String says what happens.
 func (u *Unanswered) String() string {
 	clients := "1 client waits"
 	if u.Clients != 1 {

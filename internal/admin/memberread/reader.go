@@ -43,11 +43,9 @@ const (
 
 // Reader reads the admin API of members, and lets them read this relay's.
 type Reader struct {
-	Cluster interface{ Members() []cluster.Member } // as cluster.Cluster has them
-	// Credentials of connections to other members.
+	Cluster     interface{ Members() []cluster.Member } // as cluster.Cluster has them
 	Credentials credentials.TransportCredentials
-	// Local returns this relay's admin API.
-	Local func() http.Handler
+	Local       func() http.Handler
 }
 
 // Members returns all members that are known.
@@ -188,7 +186,6 @@ func (r *Reader) local(ctx context.Context, uri string) *reply {
 	return &reply{w.status, w.header.Get("Content-Type"), w.body.Bytes()}
 }
 
-// recorder keeps an answer.
 type recorder struct {
 	header http.Header
 	status int

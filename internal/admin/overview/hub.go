@@ -8,7 +8,6 @@ import (
 	"time"
 )
 
-// MaxPages bounds the open pages.
 const MaxPages = 32
 
 const (

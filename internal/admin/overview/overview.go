@@ -41,7 +41,6 @@ type Overview struct {
 	Origins []upstream.OriginStatus `json:"origins"`
 }
 
-// Relay describes the relay itself.
 type Relay struct {
 	Name      string    `json:"name"`
 	Version   string    `json:"version"`
@@ -50,14 +49,12 @@ type Relay struct {
 	InCluster bool      `json:"in_cluster"`
 }
 
-// Variants counts streams by variant.
 type Variants struct {
 	SotW  int `json:"sotw"`
 	Delta int `json:"delta"`
 	REST  int `json:"rest"`
 }
 
-// States counts clients by state.
 type States struct {
 	Synced      int `json:"synced"`
 	Stale       int `json:"stale"`
@@ -92,7 +89,6 @@ type KeyRow struct {
 	Received time.Time `json:"received,omitzero"`
 }
 
-// In has the input of Of.
 type In struct {
 	Relay    Relay
 	Problems []Problem

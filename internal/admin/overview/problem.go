@@ -2,7 +2,6 @@ package overview
 
 import "time"
 
-// Severities of a Problem.
 const (
 	Error   = "error"   // clients are affected, or will be at the next event
 	Warning = "warning" // clients are not affected now

@@ -10,7 +10,6 @@ import (
 )
 
 const (
-	// sampleEvery is the time between two samples.
 	sampleEvery = 10 * time.Second
 	// maxSamples is fifteen minutes of samples.
 	maxSamples = 90

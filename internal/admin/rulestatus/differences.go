@@ -17,7 +17,6 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Bounds of what is compared.
 const (
 	maxFields = 200 // of the nodes of a key
 	maxValues = 100 // of a field that are told apart

@@ -29,7 +29,6 @@ type Client interface {
 	Config() (ClientConfig, bool)
 }
 
-// Inspector lists the clients of a server.
 type Inspector struct {
 	all     func() []Client
 	waiting atomic.Pointer[map[KeyType]Waiting]
@@ -183,7 +182,6 @@ func (i *Inspector) Run(ctx context.Context, m *telemetry.Metrics) {
 // Envoy give up after 15 s.
 const waitingFor = 30 * time.Second
 
-// KeyType is a type of a key.
 type KeyType struct {
 	Key  xds.Key
 	Type xds.TypeURL

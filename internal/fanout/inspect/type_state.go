@@ -58,7 +58,6 @@ type StreamType struct {
 	*Tracker
 }
 
-// typeState is the state of a type.
 type typeState struct {
 	state        string
 	since        time.Time

@@ -71,7 +71,6 @@ const leastUserTimeout = 4 * time.Minute
 // closes idle connections when there are many.
 const KeepAlive = -1
 
-// listener accepts the connections of clients.
 type listener struct {
 	net.Listener
 	policy    *Policy

@@ -72,7 +72,6 @@ func (p *Poll) reads(stop func()) {
 	}
 }
 
-// polls are all polls that are being answered.
 type polls struct {
 	mu       sync.Mutex
 	open     map[*Poll]struct{}

@@ -504,7 +504,6 @@ func (ps *pollers) openPolls() (n int) {
 // Refusal says why the poller is over; nil: it is not.
 func (p *Poller) Refusal() *refusal.Refusal { return p.refusal.Load() }
 
-// Peer is the client's address.
 func (p *Poller) Peer() string { return p.caller.Peer.Address }
 
 // Identity is the identity that the client's certificate proves; empty without one.

@@ -23,7 +23,6 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// request is the parsed request of a poll.
 type request struct {
 	typ  xds.Type
 	node *xds.Node

@@ -124,7 +124,6 @@ func ReadFile(name string) (string, error) {
 	return token, nil
 }
 
-// keySet has the issuer's keys.
 type keySet struct {
 	source Source
 	log    *slog.Logger

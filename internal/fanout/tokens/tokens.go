@@ -34,7 +34,6 @@ const (
 	maxHeader = 1 << 10
 )
 
-// Options of a Verifier.
 type Options struct {
 	Key       string // the place in the configuration, "downstream.tokens", for messages
 	Issuer    string // the tokens' iss

@@ -36,10 +36,8 @@ func New(next slog.Handler) *Handler {
 	return &Handler{next: next, counts: &counts{next: next, kinds: make(map[kind]*count), messages: make(map[string]int)}}
 }
 
-// Enabled implements slog.Handler.
 func (h *Handler) Enabled(ctx context.Context, l slog.Level) bool { return h.next.Enabled(ctx, l) }
 
-// Handle implements slog.Handler.
 func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
 	if !h.all && !h.Enabled(ctx, slog.LevelDebug) && !h.counts.allow(h, r) {
 		return nil
@@ -47,7 +45,6 @@ func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
 	return h.next.Handle(ctx, r)
 }
 
-// WithAttrs implements slog.Handler.
 func (h *Handler) WithAttrs(as []slog.Attr) slog.Handler {
 	out := *h
 	out.next = h.next.WithAttrs(as)
@@ -58,7 +55,6 @@ func (h *Handler) WithAttrs(as []slog.Attr) slog.Handler {
 	return &out
 }
 
-// WithGroup implements slog.Handler.
 func (h *Handler) WithGroup(name string) slog.Handler {
 	out := *h
 	out.next, out.group = h.next.WithGroup(name), name != "" || h.group

@@ -30,7 +30,6 @@ func Handler(h slog.Handler) slog.Handler { return handler{h} }
 
 type handler struct{ slog.Handler }
 
-// Handle implements slog.Handler.
 func (h handler) Handle(ctx context.Context, r slog.Record) error {
 	out := slog.NewRecord(r.Time, r.Level, Text(r.Message), r.PC)
 	r.Attrs(func(a slog.Attr) bool {
@@ -40,7 +39,6 @@ func (h handler) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, out)
 }
 
-// WithAttrs implements slog.Handler.
 func (h handler) WithAttrs(as []slog.Attr) slog.Handler {
 	var out []slog.Attr
 	for _, a := range as {
@@ -49,7 +47,6 @@ func (h handler) WithAttrs(as []slog.Attr) slog.Handler {
 	return handler{h.Handler.WithAttrs(out)}
 }
 
-// WithGroup implements slog.Handler.
 func (h handler) WithGroup(name string) slog.Handler { return handler{h.Handler.WithGroup(name)} }
 
 func attr(a slog.Attr) slog.Attr {

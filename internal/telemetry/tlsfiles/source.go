@@ -44,7 +44,6 @@ type Fault struct {
 	Since time.Time
 }
 
-// Name returns Options.Name.
 func (s *Source) Name() string { return s.opts.Name }
 
 // Fault returns the fault of the files when they were last read; nil if they are in force, or if s is

@@ -77,10 +77,8 @@ func addHeaders(to http.Header) {
 	}
 }
 
-// Start implements otlptrace.Client.
 func (s *sender) Start(context.Context) error { return nil }
 
-// Stop implements otlptrace.Client.
 func (s *sender) Stop(context.Context) error {
 	s.http.CloseIdleConnections()
 	return nil

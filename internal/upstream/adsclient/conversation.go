@@ -175,7 +175,6 @@ func (t *typeState) delayedUntil() time.Time {
 	return t.notBefore()
 }
 
-// WakeAt implements Conversation.
 func (p *protocolState) WakeAt() time.Time {
 	var first time.Time
 	for _, t := range p.types {

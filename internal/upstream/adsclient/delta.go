@@ -13,7 +13,6 @@ type delta struct{ protocolState }
 
 func newDelta(o Options) *delta { return &delta{newProtocolState(o, deltaNode)} }
 
-// NextRequest implements Conversation.
 func (d *delta) NextRequest(now time.Time) *Request {
 	for _, t := range d.types {
 		if r, ok := t.nextReply(now); ok {

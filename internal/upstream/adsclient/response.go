@@ -45,7 +45,6 @@ func (d Decision) Wanted() bool { return !d.subscribed.empty() }
 // Scope returns the scope of what the response answers.
 func (d Decision) Scope() snapshot.Scope { return d.subscribed.scope() }
 
-// Receive implements Conversation.
 func (p *protocolState) Receive(r *xds.Response, fault error, now time.Time) (Decision, error) {
 	if errors.Is(fault, xds.ErrUnreadable) && (r.TypeURL == "" || r.Nonce == "") {
 		return Decision{}, fmt.Errorf("%w: %w", errUnattributable, fault)
@@ -66,7 +65,6 @@ func (p *protocolState) Receive(r *xds.Response, fault error, now time.Time) (De
 	return d, nil
 }
 
-// Applied implements Conversation.
 func (p *protocolState) Applied(r *xds.Response) {
 	t := p.byURL[r.TypeURL]
 	t.applying, t.answered = false, true

@@ -96,7 +96,6 @@ func (s *sotwState) nacked(nonce string) { s.nonce, s.ackDue = nonce, false }
 // same request follows with the version (P55).
 const answerWithin = time.Second
 
-// Receive implements Conversation.
 func (s *sotw) Receive(r *xds.Response, fault error, now time.Time) (Decision, error) {
 	t, whole := s.byURL[r.TypeURL], false
 	if t != nil {
@@ -110,7 +109,6 @@ func (s *sotw) Receive(r *xds.Response, fault error, now time.Time) (Decision, e
 	return d, err
 }
 
-// NextRequest implements Conversation.
 func (s *sotw) NextRequest(now time.Time) *Request {
 	for _, t := range s.types {
 		if r, ok := t.nextReply(now); ok { // a NACK repeats the list of the request before it

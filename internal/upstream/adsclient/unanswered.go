@@ -73,7 +73,6 @@ func (u *unanswered) answered(r *xds.Response) {
 	}
 }
 
-// OverdueAt implements Conversation.
 func (p *protocolState) OverdueAt() (first time.Time) {
 	for _, t := range p.types {
 		for _, at := range t.unanswered.overdueAt {

@@ -51,7 +51,6 @@ const IdleFor = 30 * time.Second
 
 var errPoolClosed = errors.New("client is closing")
 
-// Lease takes a place on a connection.
 func (p *Pool) Lease() (*Connection, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,7 +101,6 @@ func (p *Pool) First() (*Connection, error) {
 	return p.add()
 }
 
-// Release gives a lease back.
 func (p *Pool) Release(c *Connection) {
 	p.mu.Lock()
 	c.leases--

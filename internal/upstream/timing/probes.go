@@ -56,5 +56,4 @@ func (t *Probes) Enter(ctx context.Context) (leave func(succeeded bool), err err
 	}, nil
 }
 
-// Running is how many keys probe now.
 func (t *Probes) Running() int { return len(t.places) }

@@ -146,7 +146,6 @@ type Snapshot struct {
 // snapshot.
 type ID struct{ Lineage, Gen uint64 }
 
-// ID returns the ID of s.
 func (s *Snapshot) ID() ID {
 	if s == nil {
 		return ID{}
@@ -306,7 +305,6 @@ func (s *Snapshot) HasPlaces() (has bool) {
 	return has
 }
 
-// Len returns the number of resources.
 func (s *Snapshot) Len() int {
 	if s == nil {
 		return 0
