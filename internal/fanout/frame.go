@@ -76,52 +76,19 @@ func newFrame(body *xds.ResponseBody, parts []*xds.ResponseBody, c *session.Cont
 // with a key for each client, all are of that kind.
 var frames [64]xds.WeakSet[Frame]
 
-// share returns the frame with this content. It builds the frame if no snapshot of any key has an
-// equal one. Two workers may build the same frame at the same time, for different keys; then one
-// of the two stays.
-func (fc *frameCache) share(to *snapshot.Snapshot, body *xds.ResponseBody, parts []*xds.ResponseBody, c *session.Content) *Frame {
-	var ttls []time.Duration
-	if body.WithTTL {
-		ttls = remainingTTLs(c, body.Now)
+// remainingTTLs are the remaining times of the TTLs in the content; nil: none are sent.
+func remainingTTLs(body *xds.ResponseBody, c *session.Content) (out []time.Duration) {
+	if !body.WithTTL {
+		return nil
 	}
-	h := hashContent(body, c, ttls)
-	fc.mu.Lock()
-	at := fc.byContent.get(h)
-	fc.mu.Unlock()
-	if at != nil && at.frame.sameContent(body, c, ttls) {
-		return at.frame
-	}
-	f := sharedFrame(h, func(f *Frame) bool { return f.equals(body, c, to, ttls) }, func() *Frame {
-		return newFrame(body, parts, c, to, ttls)
-	}).receivedAt(to.Received)
-	fc.mu.Lock()
-	at = new(cell)
-	fc.byContent.put(h, at) // it replaces another frame of this hash
-	fc.byContent.finish(h, at, built{frame: f})
-	fc.mu.Unlock()
-	return f
-}
-
-// remainingTTLs are the remaining times at now of the TTLs in the content; nil: there are none.
-func remainingTTLs(c *session.Content, now time.Time) (out []time.Duration) {
 	for _, rs := range [...][]*xds.Resource{c.Changed, c.Heartbeats} {
 		for _, r := range rs {
 			if r.TTL() > 0 {
-				out = append(out, r.RemainingTTL(now))
+				out = append(out, r.RemainingTTL(body.Now))
 			}
 		}
 	}
 	return out
-}
-
-// sharedFrame returns the frame of hash h that is equal, or else a new one. A new one is dropped if
-// another worker made an equal one meanwhile. equal is called under the set's lock; make is not.
-func sharedFrame(h uint64, equal func(*Frame) bool, make func() *Frame) *Frame {
-	set := &frames[h%uint64(len(frames))]
-	if f := set.Find(h, equal); f != nil {
-		return f
-	}
-	return set.Keep(h, make(), equal)
 }
 
 // equals reports whether f is this response, byte for byte, and whether sessions keep the same of

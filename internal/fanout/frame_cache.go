@@ -3,12 +3,14 @@ package fanout
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"xdsrelay/internal/fanout/nonce"
 	"xdsrelay/internal/fanout/rest"
 	"xdsrelay/internal/fanout/session"
+	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
 
@@ -19,7 +21,7 @@ import (
 // It lives as long as its snapshot, with two exceptions. The cache of a superseded snapshot is
 // released when the watcher finds a session that still has the snapshot, at most a minute later
 // (sweep). That of the newest snapshot is released when the last client of the key has left. Bytes
-// that other keys also use live as long as the last of them (share).
+// that other keys also use live as long as the last of them (encode).
 type frameCache struct {
 	mu        sync.Mutex
 	byKey     layer[session.FrameKey]
@@ -86,7 +88,23 @@ func (fc *frameCache) build(p *session.Plan, replica string) built {
 	if c.Empty() {
 		return built{frame: emptyFrame}
 	}
-	body := p.Body(&c, identifier(replica, p.To))
+	body := p.Body(&c)
+	ttls := remainingTTLs(&body, &c)
+	h := hashContent(&body, &c, ttls)
+	fc.mu.Lock()
+	at := fc.byContent.get(h)
+	fc.mu.Unlock()
+	if at != nil && at.frame.sameContent(&body, &c, ttls) {
+		return at.built
+	}
+	return fc.encode(p, body, c, ttls, h, replica)
+}
+
+// encode builds a response that the cache does not have, unless a snapshot of another key has an
+// equal frame. Two workers may build the same frame at the same time, for different keys; then one
+// of the two stays. The parameters are copies, so that those of build are not allocated.
+func (fc *frameCache) encode(p *session.Plan, body xds.ResponseBody, c session.Content, ttls []time.Duration, h uint64, replica string) built {
+	body.Identifier = identifier(replica, p.To)
 	part := min(maxPart, p.Limit)
 	if body.Relay {
 		part = p.Limit
@@ -97,7 +115,17 @@ func (fc *frameCache) build(p *session.Plan, replica string) built {
 			return built{frame: emptyFrame, oversized: &session.Oversized{Version: p.To.Version, Bytes: size}}
 		}
 	}
-	return built{frame: fc.share(p.To, body, parts, &c)}
+	set, equal := &frames[h%uint64(len(frames))], func(f *Frame) bool { return f.equals(&body, &c, p.To, ttls) }
+	f := set.Find(h, equal)
+	if f == nil {
+		f = set.Keep(h, newFrame(&body, parts, &c, p.To, ttls), equal)
+	}
+	at, made := new(cell), built{frame: f.receivedAt(p.To.Received)}
+	fc.mu.Lock()
+	fc.byContent.put(h, at) // it replaces another frame of this hash
+	fc.byContent.finish(h, at, made)
+	fc.mu.Unlock()
+	return made
 }
 
 // built is the result of a plan: a frame, without body if there is nothing to send, or the size of

@@ -158,14 +158,14 @@ func (c *Content) postponeErrors() {
 	})
 }
 
-// Body is the message with the content; identifier is its control_plane.identifier.
-func (p *Plan) Body(c *Content, identifier string) *xds.ResponseBody {
+// Body is the message with the content, without an identifier.
+func (p *Plan) Body(c *Content) xds.ResponseBody {
 	version := p.To.Version
 	if c.HeartbeatVersion != "" {
 		version = c.HeartbeatVersion
 	}
-	return &xds.ResponseBody{
-		ResourceFormat: p.Key.form, Type: p.To.Type.URL, Version: version, Identifier: identifier,
+	return xds.ResponseBody{
+		ResourceFormat: p.Key.form, Type: p.To.Type.URL, Version: version,
 		Resources: c.Changed, Heartbeats: c.Heartbeats, Removed: c.Removed, Errors: c.Errors, Now: p.At,
 	}
 }

@@ -208,7 +208,8 @@ func (w *sessionFixture) made(p *Plan) *frame {
 	if c.Empty() {
 		return nil
 	}
-	body := p.Body(&c, "id")
+	body := p.Body(&c)
+	body.Identifier = "id"
 	if size := body.Size() + nonceSize; size > p.Limit {
 		p.Oversized = &Oversized{Version: p.To.Version, Bytes: size}
 		return nil
