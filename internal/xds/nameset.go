@@ -22,6 +22,7 @@ type NameSet struct {
 // Chunk is a sorted run of names that one or more NameSets share. An index from names to sets
 // identifies a chunk by its address, and keeps one entry per chunk.
 type Chunk struct {
+	first  string // of names, to find a chunk without reading the memory of names
 	names  []string
 	sum    uint64
 	weight int
@@ -107,7 +108,7 @@ func (s *NameSet) Has(name string) bool {
 // first name is not greater, or the first chunk.
 func (s *NameSet) chunkOf(name string) int {
 	i, ok := slices.BinarySearchFunc(s.chunks, name, func(c *Chunk, n string) int {
-		return strings.Compare(c.names[0], n)
+		return strings.Compare(c.first, n)
 	})
 	if ok || i == 0 {
 		return i
@@ -247,7 +248,7 @@ func (s *NameSet) appendChunks(names []string, last bool) []string {
 		sum += h
 		weight += NameWeight(len(n))
 		if h&boundary == 0 || i+1-start == maxChunk || last && i+1 == len(names) {
-			s.chunks = append(s.chunks, &Chunk{names: slices.Clone(names[start : i+1]), sum: sum, weight: weight})
+			s.chunks = append(s.chunks, &Chunk{first: names[start], names: slices.Clone(names[start : i+1]), sum: sum, weight: weight})
 			s.sum += sum
 			s.weight += weight
 			start, sum, weight = i+1, 0, 0
