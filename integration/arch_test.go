@@ -273,6 +273,10 @@ var layers = map[string]place{
 		[]string{"config", "internal/admin", "internal/admin/compare", "internal/adminclient", "internal/aggregator", "internal/expr", "internal/fleet", "internal/relay", "internal/telemetry/redact", "internal/terminal", "internal/upstream", "internal/xds", "internal/xds/snapshot"},
 		"it computes keys from rules and answers, and runs no relay",
 	},
+	"internal/demo": {
+		[]string{"config", "internal/fanout/inspect", "internal/filewatch", "internal/fleet", "internal/relay", "internal/telemetry/logging", "internal/terminal", "internal/xds"},
+		"it starts a relay as serve does, and knows its clients from outside",
+	},
 	"internal/wait": {
 		[]string{"internal/terminal", "internal/adminclient", "internal/admin/keystatus", "internal/xds"},
 		"it waits for what a running relay reports, and has no relay",
@@ -283,7 +287,7 @@ var layers = map[string]place{
 	},
 
 	"cmd/relay": {
-		[]string{"config", "internal/admin", "internal/admin/compare", "internal/admin/keystatus", "internal/admin/rulestatus", "internal/admin/sources", "internal/adminclient", "internal/aggregator", "internal/cluster", "internal/explain", "internal/expr", "internal/fanout/inspect", "internal/filewatch", "internal/fleet", "internal/relay", "internal/spelling", "internal/status", "internal/telemetry", "internal/telemetry/logging", "internal/telemetry/logsample", "internal/telemetry/tlsfiles", "internal/terminal", "internal/upstream", "internal/validation", "internal/wait", "internal/xds"},
+		[]string{"config", "internal/admin", "internal/admin/compare", "internal/admin/keystatus", "internal/admin/rulestatus", "internal/admin/sources", "internal/adminclient", "internal/aggregator", "internal/cluster", "internal/demo", "internal/explain", "internal/expr", "internal/fanout/inspect", "internal/relay", "internal/spelling", "internal/status", "internal/telemetry", "internal/telemetry/logging", "internal/telemetry/logsample", "internal/telemetry/tlsfiles", "internal/terminal", "internal/upstream", "internal/validation", "internal/wait", "internal/xds"},
 		"a command imports no other and no test",
 	},
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"xdsrelay/internal/demo"
 	"xdsrelay/internal/xdstest"
 )
 
@@ -21,12 +22,12 @@ const (
 )
 
 func TestReadmeShowsWhatCommandsPrint(t *testing.T) {
-	var demo xdstest.Log
-	xdstest.Run(t, func(ctx context.Context) error { return runDemo(ctx, ctx, &demo, recordingClients) })
-	demo.Until(t, 0, "\n")
-	address := regexp.MustCompile(`look +http://([^/]+)/ `).FindStringSubmatch(demo.String())
-	if address == nil || !strings.Contains(demo.String(), " status") {
-		t.Fatalf("the demo does not say where to look:\n%s", demo.String())
+	var printed xdstest.Log
+	xdstest.Run(t, func(ctx context.Context) error { return demo.Run(ctx, ctx, &printed, recordingClients, "v1") })
+	printed.Until(t, 0, "\n")
+	address := regexp.MustCompile(`look +http://([^/]+)/ `).FindStringSubmatch(printed.String())
+	if address == nil || !strings.Contains(printed.String(), " status") {
+		t.Fatalf("the demo does not say where to look:\n%s", printed.String())
 	}
 	relay := func(args ...string) string {
 		code, out, errs := runRelay(append(args, "--admin", address[1])...)

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"xdsrelay/internal/demo"
 )
 
 // The demo shows clients that get their configuration, changes, a refusal and addresses, and leaves
@@ -39,7 +41,7 @@ func TestDemo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range demoMetrics {
+	for _, name := range demo.Metrics {
 		if !bytes.Contains(metrics, []byte("`xdsrelay_"+name+"`")) || !strings.Contains(out, name) {
 			t.Errorf("the metric %s does not exist, or the output does not name it", name)
 		}

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/test/bufconn"
 
+	"xdsrelay/internal/demo"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
@@ -26,10 +27,10 @@ func TestSimulate(t *testing.T) {
 	at := o.relay.ClientAddresses()
 	for _, variant := range []string{"sotw", "delta"} {
 		var out xdstest.Log
-		s := &simulation{relay: at, cluster: "web", clients: 4, delta: variant == "delta", out: &out}
+		s := &demo.Simulation{Relay: at, Cluster: "web", Clients: 4, Delta: variant == "delta", Out: &out}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- s.run(ctx) }()
+		go func() { ended <- s.Run(ctx) }()
 		o.until([]string{"status", "-o", "json"}, `"node": "web-003"`, `"variant": "`+variant+`"`, `"SYNCED"`)
 		out.Until(t, 0, "4 of 4 connected, 4 complete, ")
 		stop()
@@ -67,10 +68,10 @@ func TestSimulateNoticesADeadPath(t *testing.T) {
 			return deadPath{c, &dead}, err
 		}))
 		var out xdstest.Log
-		s := &simulation{relay: "passthrough:///relay", cluster: "web", clients: 1, dial: dial, out: &out}
+		s := &demo.Simulation{Relay: "passthrough:///relay", Cluster: "web", Clients: 1, Dial: dial, Out: &out}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- s.run(ctx) }()
+		go func() { ended <- s.Run(ctx) }()
 		time.Sleep(5 * time.Second)
 		dead.Store(true)
 		time.Sleep(45 * time.Second)

@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"fmt"
@@ -14,23 +14,23 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// demoOrigin is a copy of config/demo, in which it changes files.
-type demoOrigin struct {
+// originFiles is a copy of config/demo, in which it changes files.
+type originFiles struct {
 	dir   string
-	turns []demoTurn
+	turns []turn
 }
 
-// demoTurn is one kind of change: it replaces the number in all matches of find.
-type demoTurn struct {
+// turn is one kind of change: it replaces the number in all matches of find.
+type turn struct {
 	file string
 	typ  xds.TypeURL
 	find *regexp.Regexp // its group is a number
 	say  string         // a format for the number
 }
 
-var demoVersion = regexp.MustCompile(`(?m)"?version_info"?: "(\d+)"`)
+var versionInfo = regexp.MustCompile(`(?m)"?version_info"?: "(\d+)"`)
 
-func newDemoOrigin(dir string) (*demoOrigin, error) {
+func newOriginFiles(dir string) (*originFiles, error) {
 	src, err := fs.Sub(config.Demo, "demo")
 	if err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func newDemoOrigin(dir string) (*demoOrigin, error) {
 	if err := os.CopyFS(dir, src); err != nil {
 		return nil, err
 	}
-	return &demoOrigin{dir: dir, turns: []demoTurn{
+	return &originFiles{dir: dir, turns: []turn{
 		{"endpoints.json", xds.EndpointType, regexp.MustCompile(`"load_balancing_weight": (\d+)`), "endpoints: all weights are now %d"},
 		{"routes.yaml", xds.RouteType, regexp.MustCompile(`timeout: (\d+)s`), "routes: the timeout of requests is now %d s"},
 		{"clusters.yaml", xds.ClusterType, regexp.MustCompile(`connect_timeout: (\d+)s`), "clusters: the connect timeout is now %d s"},
@@ -47,7 +47,7 @@ func newDemoOrigin(dir string) (*demoOrigin, error) {
 
 // change makes the n-th change, from 1. It calls begin with the type and the new version just
 // before it replaces the file.
-func (o *demoOrigin) change(n int, begin func(xds.TypeURL, string)) (what string, err error) {
+func (o *originFiles) change(n int, begin func(xds.TypeURL, string)) (what string, err error) {
 	turn := o.turns[(n-1)%len(o.turns)]
 	file := filepath.Join(o.dir, turn.file)
 	text, err := os.ReadFile(file)
@@ -57,7 +57,7 @@ func (o *demoOrigin) change(n int, begin func(xds.TypeURL, string)) (what string
 	number := n%9 + 1
 	text = replaceNumber(text, turn.find, number)
 	version := strconv.Itoa(n + 1)
-	text = replaceNumber(text, demoVersion, n+1)
+	text = replaceNumber(text, versionInfo, n+1)
 	begin(turn.typ, version)
 	return fmt.Sprintf(turn.say, number), renameio.WriteFile(file, text, 0o600)
 }

@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"fmt"
@@ -16,8 +16,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// demoShow prints the demo's output. The clients call its hooks, on their goroutines.
-type demoShow struct {
+// output prints the demo's output. The clients call its hooks, on their goroutines.
+type output struct {
 	out         io.Writer
 	admin, down string
 
@@ -32,16 +32,16 @@ type demoShow struct {
 	routes  int // changes of the routes so far
 }
 
-func newDemoShow(out io.Writer, admin, down string) *demoShow {
-	return &demoShow{out: out, admin: admin, down: down, began: time.Now()}
+func newOutput(out io.Writer, admin, down string) *output {
+	return &output{out: out, admin: admin, down: down, began: time.Now()}
 }
 
-func (d *demoShow) printf(format string, args ...any) {
+func (d *output) printf(format string, args ...any) {
 	// A terminal that has gone away is no reason to stop.
 	_, _ = fmt.Fprintf(d.out, format, args...)
 }
 
-func (d *demoShow) start(clients int, origin string) {
+func (d *output) start(clients int, origin string) {
 	d.printf(`origin    %s  (a directory of files, which you may change)
           The relay reads a change when the files have stayed the same for %[7]v.
 relay     %[2]s  (gRPC: point an Envoy or a gRPC client here)
@@ -53,15 +53,15 @@ look      http://%[4]s/ in a browser
           %[5]s diff edge-000%[6]s           the resources that a client rejected, as a diff
           curl -s http://%[4]s/metrics | grep -E '^xdsrelay_(%[8]s)[ {]' | grep -v ' 0$'
 
-`, origin, d.down, clients, d.admin, os.Args[0], d.adminFlag(), filewatch.Quiet, strings.Join(demoMetrics, "|"))
+`, origin, d.down, clients, d.admin, os.Args[0], d.adminFlag(), filewatch.Quiet, strings.Join(Metrics, "|"))
 }
 
-// demoMetrics are the metrics to look at first, without their prefix.
-var demoMetrics = []string{"ready", "keys", "stale_types", "upstream_streams", "upstream_away", "upstream_silent_streams",
+// Metrics are the metrics to look at first, without their prefix.
+var Metrics = []string{"ready", "keys", "stale_types", "upstream_streams", "upstream_away", "upstream_silent_streams",
 	"downstream_streams", "downstream_types", "downstream_nacks_total", "refused_total"}
 
 // adminFlag is the flag with which commands find the demo's relay; empty: the default finds it.
-func (d *demoShow) adminFlag() string {
+func (d *output) adminFlag() string {
 	if d.admin == config.Default().Admin.Address {
 		return ""
 	}
@@ -69,11 +69,11 @@ func (d *demoShow) adminFlag() string {
 }
 
 // ready prints that every client has its configuration.
-func (d *demoShow) ready(f *fleet.Fleet) {
+func (d *output) ready(f *fleet.Fleet) {
 	d.printf("%5.1fs  all %d clients have their configuration\n", time.Since(d.began).Seconds(), len(f.Clients()))
 }
 
-func (d *demoShow) begin(typ xds.TypeURL, version string) {
+func (d *output) begin(typ xds.TypeURL, version string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.n++
@@ -84,19 +84,19 @@ func (d *demoShow) begin(typ xds.TypeURL, version string) {
 	d.since = time.Now()
 }
 
-// odd reports whether the client demoNacker NACKs the newest change of the routes.
-func (d *demoShow) odd() bool {
+// odd reports whether the client nacker NACKs the newest change of the routes.
+func (d *output) odd() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.routes%2 == 1
 }
 
-func (d *demoShow) changed(n int, what string) {
+func (d *output) changed(n int, what string) {
 	d.printf("%5.1fs  change %d: %s\n", time.Since(d.began).Seconds(), n, what)
 }
 
 // applied is fleet's hook for an accepted response.
-func (d *demoShow) applied(_ *fleet.Client, t xds.TypeURL, version string, received time.Time) {
+func (d *output) applied(_ *fleet.Client, t xds.TypeURL, version string, received time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if t == d.typ && version == d.version {
@@ -105,7 +105,7 @@ func (d *demoShow) applied(_ *fleet.Client, t xds.TypeURL, version string, recei
 }
 
 // rejected is fleet's hook for a NACK.
-func (d *demoShow) rejected(c *fleet.Client, t xds.TypeURL, version string, err error) {
+func (d *output) rejected(c *fleet.Client, t xds.TypeURL, version string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if t == d.typ && version == d.version {
@@ -114,7 +114,7 @@ func (d *demoShow) rejected(c *fleet.Client, t xds.TypeURL, version string, err 
 }
 
 // report prints the result of the last change from the relay's view of the clients.
-func (d *demoShow) report(clients []inspect.ClientStatus) {
+func (d *output) report(clients []inspect.ClientStatus) {
 	d.mu.Lock()
 	typ, took, nacks := d.typ, slices.Sorted(slices.Values(d.took)), d.nacks
 	d.mu.Unlock()
@@ -138,7 +138,7 @@ func (d *demoShow) report(clients []inspect.ClientStatus) {
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // end prints the totals.
-func (d *demoShow) end(f *fleet.Fleet) {
+func (d *output) end(f *fleet.Fleet) {
 	d.mu.Lock()
 	n := d.n
 	d.mu.Unlock()
