@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -247,16 +246,8 @@ func TestP66_StoredAndClientsWithState(t *testing.T) {
 		c := on(t, at, first, control)
 		c.site.put(c, cds, "a=1", "b=1")
 		before := c.servedAll("before", cds, "a=1 b=1")
-		xdstest.Eventually(t, "what was acknowledged on disk", func() error {
-			if files, err := filepath.Glob(filepath.Join(dir, "*.good")); len(files) == 0 {
-				return errorf("%d files, %v", len(files), err)
-			}
-			return nil
-		})
 		before.reconnect()
-		if err := first.Terminate(); err != nil {
-			t.Fatal(err)
-		}
+		c.stopStored(dir)
 		c.site.leave()
 		c.relay = own(t, at.up, more, control.addr)
 

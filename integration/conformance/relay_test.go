@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -72,6 +73,20 @@ func own(t testing.TB, variant string, more xdstest.Config, addresses ...string)
 	t.Helper()
 	r := xdstest.StartRelay(t, config(variant, addresses...).With(patient.more).With(more))
 	return &relay{r, xdstest.Dial(t, r.Address, nil)}
+}
+
+// stopStored stops the trial's relay once its store has a file.
+func (c *trial) stopStored(dir string) {
+	c.Helper()
+	xdstest.Eventually(c, "what was acknowledged on disk", func() error {
+		if files, err := filepath.Glob(filepath.Join(dir, "*.good")); len(files) == 0 {
+			return errorf("%d files, %v", len(files), err)
+		}
+		return nil
+	})
+	if err := c.relay.Terminate(); err != nil {
+		c.Fatal(err)
+	}
 }
 
 // config is the common configuration of the relays.

@@ -53,86 +53,49 @@ func TestP20_ListsAreSets(t *testing.T) {
 	})
 }
 
-// The example of the protocol documentation in SotW, step by step.
-func TestP21_FourStepsSotW(t *testing.T) {
-	each(t, patient, downSotW, func(c *trial) {
+// The examples of the protocol documentation, step by step. It has the same four in SotW, with
+// resource_names, and in delta.
+func TestP21_FourSteps(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
 		for _, k := range []kind{cds, lds} {
 			c.site.put(c, k, "A=1", "b=1")
-			cl := c.client("one")
-
-			// "Client sends a request with resource_names unset. Server interprets this as a
-			// subscription to *."
-			cl.getsAll(k, "A=1 b=1")
-
-			// "Client sends a request with resource_names set to * and A. Server interprets this
-			// as continuing the existing subscription to * and adding a new subscription to A."
-			cl.sub(k, "*", "A")
-			cl.take(k, "A=1 b=1")
-			c.site.put(c, k, "b=2")
-			cl.take(k, "A=1 b=2")
-
-			// "Client sends a request with resource_names set to A. Server interprets this as
-			// unsubscribing to * and continuing the existing subscription to A."
-			cl.unsub(k, "*")
-			cl.quiet(k)
-			other := c.client("other") // receives what the client does not want
-			other.getsAll(k, "A=1 b=2")
-			c.site.put(c, k, "b=3")
-			other.take(k, "A=1 b=3")
-			c.site.put(c, k, "A=2")
-			other.take(k, "A=2 b=3")
-			cl.take(k, "A=2")
-
-			// "Client sends a request with resource_names unset. Server interprets this as
-			// unsubscribing to A (i.e., the client has now unsubscribed to all resources)."
-			cl.unsub(k, "A")
-			cl.quiet(k)
-			c.site.put(c, k, "A=3")
-			other.take(k, "A=3 b=3")
-			cl.quiet(k)
-			cl.sub(k, "A") // an earlier response would have come before
-			cl.take(k, "A=3")
-		}
-	})
-}
-
-// The example of the protocol documentation in delta, step by step.
-func TestP21_FourStepsDelta(t *testing.T) {
-	each(t, patient, downDelta, func(c *trial) {
-		for _, k := range []kind{cds, lds} {
-			c.site.put(c, k, "A=1", "b=1")
-			cl, other := c.client("one"), c.client("other")
-			other.getsAll(k, "A=1 b=1")
+			other := c.servedAll("other", k, "A=1 b=1") // receives what the client does not want
 
 			// "Client sends a request with resource_names_subscribe unset. Server interprets this
 			// as a subscription to *."
-			cl.getsAll(k, "A=1 b=1")
+			cl := c.servedAll("one", k, "A=1 b=1")
 
 			// "Client sends a request with resource_names_subscribe set to A. Server interprets
 			// this as continuing the existing subscription to * and adding a new subscription to
-			// A."
-			cl.gets(k, "A=1") // P23
+			// A." In SotW the list is * and A.
+			if cl.delta {
+				cl.sub(k, "A")
+			} else {
+				cl.sub(k, "*", "A")
+			}
+			cl.takeFull(k, "A=1 b=1", "A=1") // P23
 			c.site.put(c, k, "b=2")
-			other.take(k, "b=2")
-			cl.take(k, "b=2")
+			for _, each := range []*client{cl, other} {
+				each.takeFull(k, "A=1 b=2", "b=2")
+			}
 
 			// "Client sends a request with resource_names_unsubscribe set to *. Server interprets
 			// this as unsubscribing to * and continuing the existing subscription to A."
 			cl.unsub(k, "*")
 			cl.quiet(k)
 			c.site.put(c, k, "b=3")
-			other.take(k, "b=3")
+			other.takeFull(k, "A=1 b=3", "b=3")
 			c.site.put(c, k, "A=2")
-			other.take(k, "A=2")
+			other.takeFull(k, "A=2 b=3", "A=2")
 			cl.take(k, "A=2")
 
 			// "Client sends a request with resource_names_unsubscribe set to A. Server interprets
 			// this as unsubscribing to A (i.e., the client has now unsubscribed to all
-			// resources)."
+			// resources)." In SotW the list is empty.
 			cl.unsub(k, "A")
 			cl.quiet(k)
 			c.site.put(c, k, "A=3")
-			other.take(k, "A=3")
+			other.takeFull(k, "A=3 b=3", "A=3")
 			cl.quiet(k)
 			cl.sub(k, "A") // an earlier response would have come before
 			cl.take(k, "A=3")

@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -149,16 +148,8 @@ func TestP3_P66_StoredWithoutNames(t *testing.T) {
 			up.accepts(c, acme, "1", "=1")
 			before.take(acme, "=1")
 		}
-		xdstest.Eventually(t, "what was acknowledged on disk", func() error {
-			if files, err := filepath.Glob(filepath.Join(dir, "*.good")); len(files) == 0 {
-				return errorf("%d files, %v", len(files), err)
-			}
-			return nil
-		})
 		before.reconnect()
-		if err := first.Terminate(); err != nil {
-			t.Fatal(err)
-		}
+		c.stopStored(dir)
 		c.site.leave()
 		variant := at.up
 		if places {

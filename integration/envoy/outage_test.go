@@ -48,12 +48,8 @@ func TestRelayOutages(t *testing.T) {
 	t.Parallel()
 	each(t, adsWays, func(t *testing.T, w way, variant string) {
 		s, _ := proxied(t, w, variant, xdstest.Config{"downstream.address": xdstest.FreeAddress(t)})
-		s.origin.Put("edge", web(w.source, xdstest.StartHTTPBackend(t, "blue"))...)
 		s.origin.Put("edge", cluster("old", w.source), endpoints("old"))
-		e := s.envoy("envoy-1", nil)
-		e.reaches("in", "", "/", "blue")
-		waitInStep(e, s.relay)
-		tr := startTraffic(e, "in")
+		e, tr := s.underTraffic(nil)
 		for _, how := range []struct {
 			name string
 			end  func()
@@ -89,11 +85,7 @@ func TestRelayHangs(t *testing.T) {
 	t.Parallel()
 	each(t, adsWays, func(t *testing.T, w way, variant string) {
 		s := newScene(t, w, sceneOptions{variant: variant})
-		s.origin.Put("edge", web(w.source, xdstest.StartHTTPBackend(t, "blue"))...)
-		e := s.envoy("envoy-1", nil)
-		e.reaches("in", "", "/", "blue")
-		waitInStep(e, s.relay)
-		tr := startTraffic(e, "in")
+		e, tr := s.underTraffic(nil)
 		s.relay.Signal(syscall.SIGSTOP)
 		defer s.relay.Signal(syscall.SIGCONT) // SIGTERM alone does not wake it
 		s.origin.Put("edge", endpoints("web", xdstest.StartHTTPBackend(t, "green")))
@@ -101,10 +93,8 @@ func TestRelayHangs(t *testing.T) {
 		xdstest.Pause(t, time.Second)
 		s.relay.Signal(syscall.SIGCONT)
 		tr.reaches("green")
-		waitInStep(e, s.relay)
 		tr.stop()
-		e.lostNothing(webHeld...)
-		e.mustBeClean()
+		s.haveLostNothing(e)
 	})
 }
 
@@ -115,11 +105,7 @@ func TestOriginOutages(t *testing.T) {
 	t.Parallel()
 	each(t, adsWays, func(t *testing.T, w way, variant string) {
 		s, proxy := proxied(t, w, variant, nil)
-		s.origin.Put("edge", web(w.source, xdstest.StartHTTPBackend(t, "blue"))...)
-		e := s.envoy("envoy-1", nil)
-		e.reaches("in", "", "/", "blue")
-		waitInStep(e, s.relay)
-		tr := startTraffic(e, "in")
+		e, tr := s.underTraffic(nil)
 		clusters, listeners := e.stat("cluster_manager.cds.update_success"), e.stat("listener_manager.lds.update_success")
 
 		s.origin.Stop()
@@ -146,16 +132,33 @@ func TestOriginOutages(t *testing.T) {
 		proxy.Resume()
 		tr.reaches("red")
 
-		for _, e := range []*envoy{e, late, later} {
-			waitInStep(e, s.relay)
-			e.lostNothing(webHeld...)
-			e.mustBeClean()
-		}
+		s.haveLostNothing(e, late, later)
 		if c, l := e.stat("cluster_manager.cds.update_success"), e.stat("listener_manager.lds.update_success"); c != clusters || l != listeners {
 			t.Errorf("%d updates of clusters and %d of listeners, want %d and %d: nothing changed", c, l, clusters, listeners)
 		}
 		tr.stop()
 	})
+}
+
+// underTraffic lets an Envoy reach the backend blue, and returns the Envoy and traffic through it.
+// change is that of its bootstrap.
+func (s *scene) underTraffic(change func(bootstrap)) (*envoy, *traffic) {
+	s.t.Helper()
+	s.origin.Put("edge", web(s.way.source, xdstest.StartHTTPBackend(s.t, "blue"))...)
+	e := s.envoy("envoy-1", change)
+	e.reaches("in", "", "/", "blue")
+	waitInStep(e, s.relay)
+	return e, startTraffic(e, "in")
+}
+
+// haveLostNothing waits until Envoys are in step, and fails the test if they lost or rejected something.
+func (s *scene) haveLostNothing(envoys ...*envoy) {
+	s.t.Helper()
+	for _, e := range envoys {
+		waitInStep(e, s.relay)
+		e.lostNothing(webHeld...)
+		e.mustBeClean()
+	}
 }
 
 // outage is a scene whose relay reaches the origin through a proxy, and can be
@@ -191,11 +194,7 @@ func TestOriginUnreachableUnnoticed(t *testing.T) {
 		// gRPC pings every 10 s at the shortest.
 		s, proxy := proxied(t, w, variant, xdstest.Config{
 			"upstream.keepalive": map[string]any{"time": "10s", "timeout": "1s"}})
-		s.origin.Put("edge", web(w.source, xdstest.StartHTTPBackend(t, "blue"))...)
-		e := s.envoy("envoy-1", nil)
-		e.reaches("in", "", "/", "blue")
-		waitInStep(e, s.relay)
-		tr := startTraffic(e, "in")
+		e, tr := s.underTraffic(nil)
 		proxy.HangOpen()
 		s.origin.Put("edge", endpoints("web", xdstest.StartHTTPBackend(t, "green")))
 		late := s.envoy("envoy-2", nil)
@@ -203,11 +202,7 @@ func TestOriginUnreachableUnnoticed(t *testing.T) {
 		tr.reaches("green")
 		late.reaches("in", "", "/", "green")
 		tr.stop()
-		for _, e := range []*envoy{e, late} {
-			waitInStep(e, s.relay)
-			e.lostNothing(webHeld...)
-			e.mustBeClean()
-		}
+		s.haveLostNothing(e, late)
 	})
 }
 
@@ -245,11 +240,7 @@ func startWithoutOrigin(t *testing.T, w way, variant string, l loss) {
 	store := t.TempDir()
 	s, proxy := proxied(t, w, variant, xdstest.Config{"downstream.address": xdstest.FreeAddress(t),
 		"store": map[string]any{"path": store, "interval": "20ms"}})
-	s.origin.Put("edge", web(w.source, xdstest.StartHTTPBackend(t, "blue"))...)
-	e := s.envoy("envoy-1", nil)
-	e.reaches("in", "", "/", "blue")
-	waitInStep(e, s.relay)
-	tr := startTraffic(e, "in")
+	e, tr := s.underTraffic(nil)
 	waitStored(t, s.relay, store, 4)
 	s.relay.Kill()
 	l.lose(s.origin, proxy)
@@ -272,11 +263,7 @@ func startWithoutOrigin(t *testing.T, w way, variant string, l loss) {
 	tr.reaches("green")
 	late.reaches("in", "", "/", "green")
 	tr.stop()
-	for _, e := range []*envoy{e, late} {
-		waitInStep(e, s.relay)
-		e.lostNothing(webHeld...)
-		e.mustBeClean()
-	}
+	s.haveLostNothing(e, late)
 }
 
 // The relay has no store and starts again without any origin. It has nothing
@@ -285,11 +272,7 @@ func TestStartWithoutOriginAndStore(t *testing.T) { eachLoss(t, startWithoutStor
 
 func startWithoutStore(t *testing.T, w way, variant string, l loss) {
 	s, proxy := proxied(t, w, variant, xdstest.Config{"downstream.address": xdstest.FreeAddress(t)})
-	s.origin.Put("edge", web(w.source, xdstest.StartHTTPBackend(t, "blue"))...)
-	e := s.envoy("envoy-1", retrySoon)
-	e.reaches("in", "", "/", "blue")
-	waitInStep(e, s.relay)
-	tr := startTraffic(e, "in")
+	e, tr := s.underTraffic(retrySoon)
 	s.relay.Kill()
 	l.lose(s.origin, proxy)
 	s.restart()
@@ -300,9 +283,7 @@ func startWithoutStore(t *testing.T, w way, variant string, l loss) {
 	l.regain(s.origin, proxy)
 	tr.reaches("green")
 	tr.stop()
-	waitInStep(e, s.relay)
-	e.lostNothing(webHeld...)
-	e.mustBeClean()
+	s.haveLostNothing(e)
 }
 
 // retrySoon makes an Envoy open a stream again after 1 s at most. By default

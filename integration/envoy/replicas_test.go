@@ -151,45 +151,40 @@ func lose(t *testing.T, w way, keepalive string, withdraw bool, end, back func(r
 	}
 }
 
-// One of two relays drains, and its address leaves the DNS.
-func TestReplicaDrains(t *testing.T) {
+// eachADS runs a test with both variants of ADS.
+func eachADS(t *testing.T, test func(t *testing.T, w way)) {
 	t.Parallel()
 	for _, w := range adsWays {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
-			lose(t, w, "", true,
-				func(r *replicas) { drain(t, r.relays[1]) }, func(r *replicas) { r.start(1) })
+			test(t, w)
 		})
 	}
+}
+
+// One of two relays drains, and its address leaves the DNS.
+func TestReplicaDrains(t *testing.T) {
+	eachADS(t, func(t *testing.T, w way) {
+		lose(t, w, "", true, func(r *replicas) { drain(t, r.relays[1]) }, func(r *replicas) { r.start(1) })
+	})
 }
 
 // One of two relays is killed, and its address stays in the DNS.
 func TestReplicaDies(t *testing.T) {
 	long(t)
-	t.Parallel()
-	for _, w := range adsWays {
-		t.Run(w.name, func(t *testing.T) {
-			t.Parallel()
-			lose(t, w, "", false,
-				func(r *replicas) { r.relays[1].Kill() }, func(r *replicas) { r.start(1) })
-		})
-	}
+	eachADS(t, func(t *testing.T, w way) {
+		lose(t, w, "", false, func(r *replicas) { r.relays[1].Kill() }, func(r *replicas) { r.start(1) })
+	})
 }
 
 // One of two relays hangs, and its address leaves the DNS. The Envoys'
 // keepalive finds out.
 func TestReplicaHangs(t *testing.T) {
 	long(t)
-	t.Parallel()
-	for _, w := range adsWays {
-		t.Run(w.name, func(t *testing.T) {
-			t.Parallel()
-			lose(t, w, "1s", true,
-				func(r *replicas) {
-					r.relays[1].Signal(syscall.SIGSTOP)
-					t.Cleanup(func() { r.relays[1].Signal(syscall.SIGCONT) }) // SIGTERM alone does not wake it
-				},
-				func(r *replicas) { r.relays[1].Signal(syscall.SIGCONT) })
-		})
-	}
+	eachADS(t, func(t *testing.T, w way) {
+		lose(t, w, "1s", true, func(r *replicas) {
+			r.relays[1].Signal(syscall.SIGSTOP)
+			t.Cleanup(func() { r.relays[1].Signal(syscall.SIGCONT) }) // SIGTERM alone does not wake it
+		}, func(r *replicas) { r.relays[1].Signal(syscall.SIGCONT) })
+	})
 }
