@@ -211,10 +211,13 @@ func TestP67_NamesAreWaitedFor(t *testing.T) {
 // that has the version.
 func unconfirmed(t *testing.T, r *relay, node string) {
 	t.Helper()
-	var clients struct{ Items []struct{ Node string } }
-	if err := r.GetJSON("/clients?state=UNCONFIRMED", &clients); err != nil || len(clients.Items) != 1 || clients.Items[0].Node != node {
-		t.Errorf("UNCONFIRMED are %+v, want %s; %v", clients.Items, node, err)
-	}
+	xdstest.Eventually(t, "the client's state", func() error {
+		var clients struct{ Items []struct{ Node string } }
+		if err := r.GetJSON("/clients?state=UNCONFIRMED", &clients); err != nil || len(clients.Items) != 1 || clients.Items[0].Node != node {
+			return errorf("UNCONFIRMED are %+v, want %s; %v", clients.Items, node, err)
+		}
+		return nil
+	})
 	var keys struct {
 		Items []struct {
 			Key   string
