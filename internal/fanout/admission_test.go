@@ -66,55 +66,53 @@ func TestP6_SecretsOnlyToProvenIdentities(t *testing.T) {
 	}
 	n := &corev3.Node{Id: id, Cluster: "edge"}
 	refused := 0
-	for _, v := range variants {
-		t.Run(v.String(), func(t *testing.T) {
-			for _, mode := range []string{config.SecretsMTLS, config.SecretsAllow, config.SecretsDeny} {
-				for where, l := range listeners {
-					given := mode == config.SecretsAllow || mode == config.SecretsMTLS && l.proven
-					t.Run(mode+"/"+where, func(t *testing.T) {
-						policy := &listener.Policy{Key: "downstream", TLS: l.tls, Secrets: mode}
-						if l.identity != "" {
-							policy.Identity = mustIdentity(t, l.identity)
-						}
-						r := r.with(t)
-						conn := r.dialTo(r.listen(policy), l.dial)
-						before := joined()
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		for _, mode := range []string{config.SecretsMTLS, config.SecretsAllow, config.SecretsDeny} {
+			for where, l := range listeners {
+				given := mode == config.SecretsAllow || mode == config.SecretsMTLS && l.proven
+				t.Run(mode+"/"+where, func(t *testing.T) {
+					policy := &listener.Policy{Key: "downstream", TLS: l.tls, Secrets: mode}
+					if l.identity != "" {
+						policy.Identity = mustIdentity(t, l.identity)
+					}
+					r := r.with(t)
+					conn := r.dialTo(r.listen(policy), l.dial)
+					before := joined()
 
-						ads := r.ads(conn, v)
-						ads.ask(n, xds.SecretType, "s")
-						ads.ask(nil, xds.RuntimeType, "r") // handled and sent after
-						if given {
-							ads.gets(xds.SecretType)
-						}
-						ads.gets(xds.RuntimeType)
+					ads := r.ads(conn, v)
+					ads.ask(n, xds.SecretType, "s")
+					ads.ask(nil, xds.RuntimeType, "r") // handled and sent after
+					if given {
+						ads.gets(xds.SecretType)
+					}
+					ads.gets(xds.RuntimeType)
 
-						sds := r.sds(conn, v)
-						sds.ask(n, xds.SecretType, "s")
-						if given {
-							sds.gets(xds.SecretType)
-							if joined() != before+2 {
-								t.Errorf("%d joins, want 2", joined()-before)
-							}
-							return
+					sds := r.sds(conn, v)
+					sds.ask(n, xds.SecretType, "s")
+					if given {
+						sds.gets(xds.SecretType)
+						if joined() != before+2 {
+							t.Errorf("%d joins, want 2", joined()-before)
 						}
-						sds.ask(nil, xds.RuntimeType, "r") // would end a stream that goes on (P2)
-						why := l.lacks
-						if mode == config.SecretsDeny {
-							why = "the listener serves no Secrets"
-						}
-						if said := sds.ended(codes.PermissionDenied); !strings.Contains(said, why) {
-							t.Errorf("%q does not say %q", said, why)
-						}
-						if joined() != before {
-							t.Error("joined, so that it would be answered some time")
-						}
-						refused += 2
-						r.counted(telemetry.Secrets, refused)
-					})
-				}
+						return
+					}
+					sds.ask(nil, xds.RuntimeType, "r") // would end a stream that goes on (P2)
+					why := l.lacks
+					if mode == config.SecretsDeny {
+						why = "the listener serves no Secrets"
+					}
+					if said := sds.ended(codes.PermissionDenied); !strings.Contains(said, why) {
+						t.Errorf("%q does not say %q", said, why)
+					}
+					if joined() != before {
+						t.Error("joined, so that it would be answered some time")
+					}
+					refused += 2
+					r.counted(telemetry.Secrets, refused)
+				})
 			}
-		})
-	}
+		}
+	})
 }
 
 // The message of a client that refuses a Secret is neither kept nor logged, since it may quote the
@@ -164,40 +162,38 @@ func TestP6_IdentityRefuses(t *testing.T) {
 		return nil
 	}
 	refused := 0
-	for _, v := range variants {
-		t.Run(v.String(), func(t *testing.T) {
-			r := r.with(t)
-			mu.Lock()
-			joins = 0
-			mu.Unlock()
-			conn := r.dialTo(mutual, c.client(tlstest.URI("spiffe://test/a"), tlstest.URI("spiffe://test/b")))
-			for _, own := range []string{"spiffe://test/a", "spiffe://test/b"} {
-				p := r.ads(conn, v)
-				p.ask(&corev3.Node{Id: own, Cluster: "edge"}, xds.ClusterType)
-				p.gets(xds.ClusterType)
-			}
-			for _, other := range []string{"", "spiffe://test/c", "spiffe://test/", "SPIFFE://test/a"} {
-				p := r.ads(conn, v)
-				p.ask(&corev3.Node{Id: other, Cluster: "edge"}, xds.ClusterType)
-				if said := p.ended(codes.PermissionDenied); !strings.Contains(said, "downstream.identity: node ") || !strings.Contains(said, "the rule is false") {
-					t.Errorf("%q: %v", other, said)
-				}
-				refused++
-			}
-			p := r.ads(r.dialTo(tenant, nil), v)
-			p.ask(node("n"), xds.ClusterType)
-			if said := p.ended(codes.PermissionDenied); !strings.Contains(said, "downstream.listeners[1].identity: ") || !strings.Contains(said, "no such key: tenant") {
-				t.Errorf("an error of the rule: %v", said)
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		r := r.with(t)
+		mu.Lock()
+		joins = 0
+		mu.Unlock()
+		conn := r.dialTo(mutual, c.client(tlstest.URI("spiffe://test/a"), tlstest.URI("spiffe://test/b")))
+		for _, own := range []string{"spiffe://test/a", "spiffe://test/b"} {
+			p := r.ads(conn, v)
+			p.ask(&corev3.Node{Id: own, Cluster: "edge"}, xds.ClusterType)
+			p.gets(xds.ClusterType)
+		}
+		for _, other := range []string{"", "spiffe://test/c", "spiffe://test/", "SPIFFE://test/a"} {
+			p := r.ads(conn, v)
+			p.ask(&corev3.Node{Id: other, Cluster: "edge"}, xds.ClusterType)
+			if said := p.ended(codes.PermissionDenied); !strings.Contains(said, "downstream.identity: node ") || !strings.Contains(said, "the rule is false") {
+				t.Errorf("%q: %v", other, said)
 			}
 			refused++
-			r.counted(telemetry.Identity, refused)
-			mu.Lock()
-			defer mu.Unlock()
-			if joins != 2 {
-				t.Errorf("%d joined, want 2", joins)
-			}
-		})
-	}
+		}
+		p := r.ads(r.dialTo(tenant, nil), v)
+		p.ask(node("n"), xds.ClusterType)
+		if said := p.ended(codes.PermissionDenied); !strings.Contains(said, "downstream.listeners[1].identity: ") || !strings.Contains(said, "no such key: tenant") {
+			t.Errorf("an error of the rule: %v", said)
+		}
+		refused++
+		r.counted(telemetry.Identity, refused)
+		mu.Lock()
+		defer mu.Unlock()
+		if joins != 2 {
+			t.Errorf("%d joined, want 2", joins)
+		}
+	})
 }
 
 // A node that dynamic parameters make another is held against the rule again; a
@@ -206,20 +202,18 @@ func TestP6_IdentityOfChangedNodes(t *testing.T) {
 	r := newServerFixture(t, nil)
 	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"), update(t, xds.EndpointType, "a"), update(t, xds.RuntimeType, "a"))
 	addr := r.listen(&listener.Policy{Key: "downstream", Identity: mustIdentity(t, `node.id == "n" && !("t" in node.dynamic_parameters)`)})
-	for _, v := range variants {
-		t.Run(v.String(), func(t *testing.T) {
-			r := r.with(t)
-			p := r.ads(r.dialTo(addr, nil), v)
-			p.ask(node("n"), xds.ClusterType)
-			p.gets(xds.ClusterType)
-			p.ask(node("other"), xds.EndpointType, "a") // changes nothing (P1)
-			p.gets(xds.EndpointType)
-			later := node("n")
-			later.DynamicParameters = map[string]*xdscorev3.ContextParams{"t": {}}
-			p.ask(later, xds.RuntimeType, "a")
-			p.ended(codes.PermissionDenied)
-		})
-	}
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		r := r.with(t)
+		p := r.ads(r.dialTo(addr, nil), v)
+		p.ask(node("n"), xds.ClusterType)
+		p.gets(xds.ClusterType)
+		p.ask(node("other"), xds.EndpointType, "a") // changes nothing (P1)
+		p.gets(xds.EndpointType)
+		later := node("n")
+		later.DynamicParameters = map[string]*xdscorev3.ContextParams{"t": {}}
+		p.ask(later, xds.RuntimeType, "a")
+		p.ended(codes.PermissionDenied)
+	})
 }
 
 // victims are rules that give every client the key of another one. The first client that asks them

@@ -230,6 +230,12 @@ func TestSharedBytesGoWithTheLast(t *testing.T) {
 
 var variants = []xds.Variant{xds.SotW, xds.Delta}
 
+func eachVariant(t *testing.T, f func(*testing.T, xds.Variant)) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) { f(t, v) })
+	}
+}
+
 // ackTimeout of the sessions under test, and the TTL of resources.
 const (
 	ackTimeout = 15 * time.Second

@@ -62,42 +62,40 @@ func publishAll(r *serverFixture, what string, clusters ...string) {
 // Streams that have another key by the rules as they are now end with UNAVAILABLE, and come back
 // under the new key. Streams that keep their key are sent nothing, and go on.
 func TestP5_RekeyEndsStreamsOfChangedKeys(t *testing.T) {
-	for _, v := range variants {
-		t.Run(v.String(), func(t *testing.T) {
-			r := newServerFixture(t, nil)
-			publishAll(r, "a", "edge", "other", "moved")
-			next := func(c *plain, name string, resources int) {
-				t.Helper()
-				if got := c.Ack(); len(got.Resources) != resources || v == xds.Delta && !slices.Equal(got.Names, []string{name}) {
-					t.Fatalf("with %s came %v", name, got)
-				}
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		r := newServerFixture(t, nil)
+		publishAll(r, "a", "edge", "other", "moved")
+		next := func(c *plain, name string, resources int) {
+			t.Helper()
+			if got := c.Ack(); len(got.Resources) != resources || v == xds.Delta && !slices.Equal(got.Names, []string{name}) {
+				t.Fatalf("with %s came %v", name, got)
 			}
-			ask := func(cluster string) *plain {
-				c := r.ads(r.dial(), v)
-				c.ask(in(cluster), xds.ClusterType)
-				next(c, "a", 1)
-				return c
-			}
-			ends, stays := ask("edge"), ask("other")
-			r.rekeyed(0, moved)
-			ends.WantEnd(codes.Unavailable)
-			r.counted(telemetry.KeyChanged, 1)
-			again := ask("edge")
-			publishAll(r, "b", "moved", "other")
-			all := map[xds.Variant]int{xds.SotW: 2, xds.Delta: 1}[v]
-			next(stays, "b", all)
-			next(again, "b", all)
-			if r.log.Count("rules, identity or secrets changed: the relay ends the affected streams") != 1 || r.log.Count("moving=1 refused=0 clients=2 over=0s") != 1 {
-				t.Errorf("the log has no summary:\n%s", r.log.String())
-			}
-			// The same rules once more change nothing.
-			r.srv.Rekey(0)
-			r.eventually(func() bool {
-				return r.log.Count("rules, identity or secrets changed: every client keeps its keys\" clients=2") == 1
-			})
-			r.counted(telemetry.KeyChanged, 1)
+		}
+		ask := func(cluster string) *plain {
+			c := r.ads(r.dial(), v)
+			c.ask(in(cluster), xds.ClusterType)
+			next(c, "a", 1)
+			return c
+		}
+		ends, stays := ask("edge"), ask("other")
+		r.rekeyed(0, moved)
+		ends.WantEnd(codes.Unavailable)
+		r.counted(telemetry.KeyChanged, 1)
+		again := ask("edge")
+		publishAll(r, "b", "moved", "other")
+		all := map[xds.Variant]int{xds.SotW: 2, xds.Delta: 1}[v]
+		next(stays, "b", all)
+		next(again, "b", all)
+		if r.log.Count("rules, identity or secrets changed: the relay ends the affected streams") != 1 || r.log.Count("moving=1 refused=0 clients=2 over=0s") != 1 {
+			t.Errorf("the log has no summary:\n%s", r.log.String())
+		}
+		// The same rules once more change nothing.
+		r.srv.Rekey(0)
+		r.eventually(func() bool {
+			return r.log.Count("rules, identity or secrets changed: every client keeps its keys\" clients=2") == 1
 		})
-	}
+		r.counted(telemetry.KeyChanged, 1)
+	})
 }
 
 // Each type of the stream counts: one with another key, one that has no key any more, and one that

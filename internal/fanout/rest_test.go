@@ -313,39 +313,37 @@ func (r *restFixture) stall(protocol string) *http.Response {
 // A drain ends the polls that are held at once, however long it takes: with 304 those that have
 // what there is, with 503 those that have nothing. Then it takes no more. Connections are closed.
 func TestP71_Drain(t *testing.T) {
-	for _, protocol := range resttest.Protocols {
-		t.Run(protocol, func(t *testing.T) {
-			r := newREST(t, nil)
-			r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
-			c := r.HTTP(protocol)
-			m := r.Response(r.Ask(c, xds.ClusterType, ""))
-			current := r.Begin(xdstest.Context(t), c, xds.ClusterType, m.VersionInfo)
-			nothing := r.Begin(xdstest.Context(t), r.HTTP(protocol), xds.RouteType, "", "a")
-			r.waiting(2)
-			r.srv.addSilent(10)
-			ctx, abort := context.WithCancel(xdstest.Context(t))
-			drained := make(chan int)
-			go func() { told, _ := r.srv.Drain(ctx, time.Hour); drained <- told }()
-			defer func() {
-				abort()
-				if told := <-drained; told != 3 {
-					t.Errorf("%d clients were told to end, want 2 polls and a stream", told)
-				}
-			}()
-			if got := <-current; got == nil || got.Status != http.StatusNotModified || protocol == "http1" && !got.Closes {
-				t.Errorf("%+v", got)
+	resttest.EachProtocol(t, func(t *testing.T, protocol string) {
+		r := newREST(t, nil)
+		r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+		c := r.HTTP(protocol)
+		m := r.Response(r.Ask(c, xds.ClusterType, ""))
+		current := r.Begin(xdstest.Context(t), c, xds.ClusterType, m.VersionInfo)
+		nothing := r.Begin(xdstest.Context(t), r.HTTP(protocol), xds.RouteType, "", "a")
+		r.waiting(2)
+		r.srv.addSilent(10)
+		ctx, abort := context.WithCancel(xdstest.Context(t))
+		drained := make(chan int)
+		go func() { told, _ := r.srv.Drain(ctx, time.Hour); drained <- told }()
+		defer func() {
+			abort()
+			if told := <-drained; told != 3 {
+				t.Errorf("%d clients were told to end, want 2 polls and a stream", told)
 			}
-			got := <-nothing
-			if f := r.Refused(got, http.StatusServiceUnavailable); f.Reason != string(telemetry.Draining) || got.Header.Get("Retry-After") == "" {
-				t.Errorf("%+v %v", f, got.Header)
-			}
-			late := xdstest.Must(r.Post(xdstest.Context(t), r.HTTP(protocol), "/v3/discovery:clusters", resttest.Body(t, &discoveryv3.DiscoveryRequest{})))(t)
-			r.Refused(late, http.StatusServiceUnavailable)
-			if protocol == "http1" && !(late.Closes && got.Closes) {
-				t.Errorf("the connection stays: %v, %v", got.Header, late.Header)
-			}
-		})
-	}
+		}()
+		if got := <-current; got == nil || got.Status != http.StatusNotModified || protocol == "http1" && !got.Closes {
+			t.Errorf("%+v", got)
+		}
+		got := <-nothing
+		if f := r.Refused(got, http.StatusServiceUnavailable); f.Reason != string(telemetry.Draining) || got.Header.Get("Retry-After") == "" {
+			t.Errorf("%+v %v", f, got.Header)
+		}
+		late := xdstest.Must(r.Post(xdstest.Context(t), r.HTTP(protocol), "/v3/discovery:clusters", resttest.Body(t, &discoveryv3.DiscoveryRequest{})))(t)
+		r.Refused(late, http.StatusServiceUnavailable)
+		if protocol == "http1" && !(late.Closes && got.Closes) {
+			t.Errorf("the connection stays: %v, %v", got.Header, late.Header)
+		}
+	})
 }
 
 // A poll that is held when the identity rule changes gets no answer that the new rule

@@ -3,7 +3,6 @@ package rest
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"sync"
 	"testing"
 	"time"
@@ -107,85 +106,35 @@ func TestP71_PollWaitsForAnAnswer(t *testing.T) {
 // A poll with the current version is held until what it asks for changes, and
 // answered with all of it then; what else changes is nothing to it.
 func TestP71_HeldUntilAChange(t *testing.T) {
-	for _, protocol := range resttest.Protocols {
-		t.Run(protocol, func(t *testing.T) {
-			r := newREST(t, nil)
-			g := r.groups.Group("edge")
-			g.Publish(update(t, xds.EndpointType, "a", "b", "c"), update(t, xds.ClusterType, "x"))
-			c := r.HTTP(protocol)
-			m := r.Response(r.Ask(c, xds.EndpointType, "", "a", "b"))
-			held := r.Begin(xdstest.Context(t), c, xds.EndpointType, m.VersionInfo, "a", "b")
-			r.waiting(1)
-			g.Publish(update(t, xds.EndpointType, "c=2"))
-			g.Publish(update(t, xds.ClusterType, "y"))
-			g.Publish(update(t, xds.EndpointType, "a")) // what it is already
-			// Of another version, the answer shows that all this has been seen.
-			if got := r.Holds(r.Ask(c, xds.EndpointType, "old", "a", "b")); got != "a b " {
-				t.Fatalf("holds %q", got)
-			}
-			select {
-			case got := <-held:
-				t.Fatalf("answered without a change: %d %s", got.Status, got.Body)
-			default:
-			}
-			g.Publish(update(t, xds.EndpointType, "a=2"))
-			got := <-held
-			if text := r.Holds(got); text != "a b " {
-				t.Errorf("holds %q", text)
-			}
-			if next := r.Response(got); next.VersionInfo == m.VersionInfo {
-				t.Error("the version is the old one")
-			}
-		})
-	}
-}
-
-// Without a change it ends with 304 after long_poll, and no sooner.
-func TestP71_NotModified(t *testing.T) {
-	for _, protocol := range resttest.Protocols {
-		t.Run(protocol, func(t *testing.T) {
-			const longPoll = 100 * time.Millisecond
-			r := newREST(t, func(o *options) { o.LongPoll = longPoll })
-			r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
-			c := r.HTTP(protocol)
-			m := r.Response(r.Ask(c, xds.ClusterType, ""))
-			began := time.Now()
-			got := r.Ask(c, xds.ClusterType, m.VersionInfo)
-			if took := time.Since(began); got.Status != http.StatusNotModified || len(got.Body) != 0 || took < longPoll {
-				t.Errorf("%d %s after %s", got.Status, got.Body, took)
-			}
-			r.metric(`xdsrelay_downstream_not_modified_total{type="CDS"} 1`)
-		})
-	}
-}
-
-// The first poll for what is not held waits until the origin answers.
-func TestP71_FirstWaits(t *testing.T) {
-	r := newREST(t, nil)
-	g := r.groups.Group("edge")
-	c := r.HTTP("h2c")
-	clusters := r.Begin(xdstest.Context(t), c, xds.ClusterType, "")
-	routes := r.Begin(xdstest.Context(t), c, xds.RouteType, "", "a", "b")
-	r.waiting(2)
-	named := update(t, xds.ClusterType, "a")
-	named.Wildcard = false
-	g.Publish(named)                         // somebody else's
-	g.Publish(update(t, xds.RouteType, "c")) // likewise
-	select {
-	case got := <-clusters:
-		t.Fatalf("%d %s", got.Status, got.Body)
-	case got := <-routes:
-		t.Fatalf("%d %s", got.Status, got.Body)
-	default:
-	}
-	g.Publish(update(t, xds.RouteType, "b"))
-	if held := r.Holds(<-routes); held != "b " { // P34
-		t.Errorf("routes: holds %q", held)
-	}
-	g.Publish(snapshot.Update{Type: xds.ClusterType, Wildcard: true})
-	if m := r.Response(<-clusters); len(m.Resources) != 0 || m.VersionInfo == "" {
-		t.Errorf("clusters: %v", m)
-	}
+	resttest.EachProtocol(t, func(t *testing.T, protocol string) {
+		r := newREST(t, nil)
+		g := r.groups.Group("edge")
+		g.Publish(update(t, xds.EndpointType, "a", "b", "c"), update(t, xds.ClusterType, "x"))
+		c := r.HTTP(protocol)
+		m := r.Response(r.Ask(c, xds.EndpointType, "", "a", "b"))
+		held := r.Begin(xdstest.Context(t), c, xds.EndpointType, m.VersionInfo, "a", "b")
+		r.waiting(1)
+		g.Publish(update(t, xds.EndpointType, "c=2"))
+		g.Publish(update(t, xds.ClusterType, "y"))
+		g.Publish(update(t, xds.EndpointType, "a")) // what it is already
+		// Of another version, the answer shows that all this has been seen.
+		if got := r.Holds(r.Ask(c, xds.EndpointType, "old", "a", "b")); got != "a b " {
+			t.Fatalf("holds %q", got)
+		}
+		select {
+		case got := <-held:
+			t.Fatalf("answered without a change: %d %s", got.Status, got.Body)
+		default:
+		}
+		g.Publish(update(t, xds.EndpointType, "a=2"))
+		got := <-held
+		if text := r.Holds(got); text != "a b " {
+			t.Errorf("holds %q", text)
+		}
+		if next := r.Response(got); next.VersionInfo == m.VersionInfo {
+			t.Error("the version is the old one")
+		}
+	})
 }
 
 // A thousand polls that ask the same cost one encoding, and a body has a hold on
@@ -247,25 +196,23 @@ func TestP71_AnswersAreBounded(t *testing.T) {
 // A client that goes ends its poll at once, and frees its place, but not the
 // interest: the group has it until twice long_poll after.
 func TestP71_PollEndsWithItsClient(t *testing.T) {
-	for _, protocol := range resttest.Protocols {
-		t.Run(protocol, func(t *testing.T) {
-			r := newREST(t, func(o *options) { o.Limits.Streams = 1 })
-			ctx, cancel := context.WithCancel(xdstest.Context(t))
-			held := r.Begin(ctx, r.HTTP(protocol), xds.ClusterType, "")
-			r.waiting(1)
-			r.eventually(func() bool { return r.subscribers("edge") == 1 })
-			cancel()
-			<-held
-			r.waiting(0)
-			if n := r.subscribers("edge"); n != 1 {
-				t.Errorf("%d subscribers", n)
-			}
-			r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
-			if got := r.Holds(r.Ask(r.HTTP(protocol), xds.ClusterType, "")); got != "a " {
-				t.Errorf("holds %q", got)
-			}
-		})
-	}
+	resttest.EachProtocol(t, func(t *testing.T, protocol string) {
+		r := newREST(t, func(o *options) { o.Limits.Streams = 1 })
+		ctx, cancel := context.WithCancel(xdstest.Context(t))
+		held := r.Begin(ctx, r.HTTP(protocol), xds.ClusterType, "")
+		r.waiting(1)
+		r.eventually(func() bool { return r.subscribers("edge") == 1 })
+		cancel()
+		<-held
+		r.waiting(0)
+		if n := r.subscribers("edge"); n != 1 {
+			t.Errorf("%d subscribers", n)
+		}
+		r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+		if got := r.Holds(r.Ask(r.HTTP(protocol), xds.ClusterType, "")); got != "a " {
+			t.Errorf("holds %q", got)
+		}
+	})
 }
 
 // A client that rejects an answer and says so is not sent it again, until

@@ -262,51 +262,49 @@ func TestP71_DrainWhileABodyIsRead(t *testing.T) {
 // nothing of them stays when they end.
 func TestP72_HalfSentBodiesAreBounded(t *testing.T) {
 	const n, each, limit = 40, 512 << 10, 4 << 20
-	for _, protocol := range resttest.Protocols {
-		t.Run(protocol, func(t *testing.T) {
-			r := newREST(t, func(o *options) { o.RESTBytes = limit })
-			r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
-			ctx, cancel := context.WithCancel(xdstest.Context(t))
-			defer cancel()
-			c := r.HTTP(protocol)
-			var senders sync.WaitGroup
-			var refused atomic.Int64
-			for range n {
-				senders.Go(func() {
-					half, end := io.Pipe()
-					defer end.Close()
-					stop := context.AfterFunc(ctx, func() { _ = end.Close() })
-					defer stop()
-					body := io.MultiReader(strings.NewReader(strings.Repeat(" ", each)), half)
-					req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.Base+"/v3/discovery:clusters", body)
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					req.Header.Set("Content-Type", "application/json")
-					if got, err := r.Do(c, req); err == nil && got.Status == http.StatusServiceUnavailable {
-						refused.Add(1)
-					}
-				})
-			}
-			size := func() (sum int64, open int) {
-				b := &r.srv.bodies
-				b.mu.Lock()
-				defer b.mu.Unlock()
-				return b.sum, len(b.sizes)
-			}
-			r.eventually(func() bool {
-				sum, open := size()
-				return sum > limit/2 && sum <= limit && open < limit/each && refused.Load() > 0
+	resttest.EachProtocol(t, func(t *testing.T, protocol string) {
+		r := newREST(t, func(o *options) { o.RESTBytes = limit })
+		r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+		ctx, cancel := context.WithCancel(xdstest.Context(t))
+		defer cancel()
+		c := r.HTTP(protocol)
+		var senders sync.WaitGroup
+		var refused atomic.Int64
+		for range n {
+			senders.Go(func() {
+				half, end := io.Pipe()
+				defer end.Close()
+				stop := context.AfterFunc(ctx, func() { _ = end.Close() })
+				defer stop()
+				body := io.MultiReader(strings.NewReader(strings.Repeat(" ", each)), half)
+				req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.Base+"/v3/discovery:clusters", body)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				req.Header.Set("Content-Type", "application/json")
+				if got, err := r.Do(c, req); err == nil && got.Status == http.StatusServiceUnavailable {
+					refused.Add(1)
+				}
 			})
-			if text := r.Holds(r.Ask(r.HTTP(protocol), xds.ClusterType, "")); text != "a " {
-				t.Errorf("holds %q", text)
-			}
-			cancel()
-			senders.Wait()
-			r.eventually(func() bool { sum, open := size(); return sum == 0 && open == 0 })
+		}
+		size := func() (sum int64, open int) {
+			b := &r.srv.bodies
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return b.sum, len(b.sizes)
+		}
+		r.eventually(func() bool {
+			sum, open := size()
+			return sum > limit/2 && sum <= limit && open < limit/each && refused.Load() > 0
 		})
-	}
+		if text := r.Holds(r.Ask(r.HTTP(protocol), xds.ClusterType, "")); text != "a " {
+			t.Errorf("holds %q", text)
+		}
+		cancel()
+		senders.Wait()
+		r.eventually(func() bool { sum, open := size(); return sum == 0 && open == 0 })
+	})
 }
 
 // A body that ends too early is no body, even if what came of it is a whole poll.

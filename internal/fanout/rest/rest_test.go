@@ -173,6 +173,7 @@ func TestP70_EmptyList(t *testing.T) {
 	if got := r.Ask(c, xds.EndpointType, ""); got.Status != http.StatusNotModified {
 		t.Errorf("endpoints: %d %s", got.Status, got.Body)
 	}
+	r.metric(`xdsrelay_downstream_not_modified_total{type="EDS"} 1`)
 }
 
 // asked is what a poll with these names asks for.

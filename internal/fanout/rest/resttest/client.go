@@ -31,6 +31,13 @@ type Client struct {
 // Protocols are those by which polls come.
 var Protocols = []string{"http1", "h2c"}
 
+// EachProtocol runs a test for each of Protocols.
+func EachProtocol(t *testing.T, f func(t *testing.T, protocol string)) {
+	for _, protocol := range Protocols {
+		t.Run(protocol, func(t *testing.T) { f(t, protocol) })
+	}
+}
+
 // HTTP returns an HTTP client that speaks the protocol, with connections of its own.
 func (r *Client) HTTP(protocol string) *http.Client {
 	tr := &http.Transport{Protocols: new(http.Protocols)}
