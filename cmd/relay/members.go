@@ -46,7 +46,7 @@ func withLoads(ctx context.Context, c *adminclient.Client, items []json.RawMessa
 	place := make(map[string]int)
 	var names []string
 	for i, m := range rows {
-		if !m.Self && (m.State == string(telemetry.MemberAlive) || m.State == string(telemetry.MemberUnusable)) {
+		if !m.Self && (m.State == telemetry.MemberAlive || m.State == telemetry.MemberUnusable) {
 			place[m.Name] = i
 			names = append(names, m.Name)
 		}
@@ -97,11 +97,11 @@ func memberColumns(now time.Time) []terminal.Column[sources.Member] {
 
 // memberState is the state of a member, and for how long it has been alive, left or dead.
 func memberState(m *sources.Member, now time.Time) terminal.Cell {
-	text, colour := m.State, terminal.Yellow
+	text, colour := string(m.State), terminal.Yellow
 	switch {
-	case m.State == string(telemetry.MemberDead):
+	case m.State == telemetry.MemberDead:
 		colour = terminal.Red
-	case m.State != string(telemetry.MemberAlive):
+	case m.State != telemetry.MemberAlive:
 	case m.Draining:
 		text = "draining"
 	case !m.Ready:

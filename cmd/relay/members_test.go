@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"xdsrelay/internal/admin/sources"
+	"xdsrelay/internal/cluster"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
@@ -144,11 +145,11 @@ func TestMemberState(t *testing.T) {
 		member sources.Member
 		want   string
 	}{
-		{sources.Member{State: "alive", Ready: true}, "ready 1m00s"},
-		{sources.Member{State: "alive", Ready: true, Draining: true}, "draining 1m00s"},
-		{sources.Member{State: "alive"}, "not ready 1m00s"},
-		{sources.Member{State: "unusable", Ready: true}, "unusable 1m00s"},
-		{sources.Member{State: "dead", Ready: true}, "dead 1m00s"},
+		{sources.Member{Member: cluster.Member{State: "alive", Ready: true}}, "ready 1m00s"},
+		{sources.Member{Member: cluster.Member{State: "alive", Ready: true, Draining: true}}, "draining 1m00s"},
+		{sources.Member{Member: cluster.Member{State: "alive"}}, "not ready 1m00s"},
+		{sources.Member{Member: cluster.Member{State: "unusable", Ready: true}}, "unusable 1m00s"},
+		{sources.Member{Member: cluster.Member{State: "dead", Ready: true}}, "dead 1m00s"},
 	} {
 		c.member.Since = now.Add(-time.Minute)
 		if got := memberState(&c.member, now).Text; got != c.want {

@@ -29,8 +29,8 @@ func (c *Client) memberNames(ctx context.Context, ignoreDead time.Duration) ([]s
 	rows, err := ListOf[sources.Member](ctx, c, "/members")
 	var names []string
 	for i := range rows {
-		dead := rows[i].State == string(telemetry.MemberDead) && time.Since(rows[i].Since) >= ignoreDead
-		if !dead && rows[i].State != string(telemetry.MemberLeft) {
+		dead := rows[i].State == telemetry.MemberDead && time.Since(rows[i].Since) >= ignoreDead
+		if !dead && rows[i].State != telemetry.MemberLeft {
 			names = append(names, rows[i].Name)
 		}
 	}

@@ -11,13 +11,14 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/admin/sources"
 	"xdsrelay/internal/cluster"
+	"xdsrelay/internal/telemetry"
 )
 
 // A member that left is not asked, and one that died is asked for a while.
 func TestMemberNames(t *testing.T) {
 	now := time.Now()
 	of := func(name, state string) sources.Member {
-		return sources.Member{Name: name, State: state, Since: now.Add(-time.Minute)}
+		return sources.Member{Member: cluster.Member{Name: name, State: telemetry.MemberState(state), Since: now.Add(-time.Minute)}}
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(map[string]any{"items": []sources.Member{of("c", "dead"), of("b", "left"), of("a", "alive")}})

@@ -18,19 +18,20 @@ import (
 // KeepEnded is how long Members lists a member that left or died.
 const KeepEnded = 10 * time.Minute
 
+// Member is a relay of the cluster, as operators read it in /members.
 type Member struct {
-	Name     string
-	Version  string // of the program
-	Address  string // host:port of its member listener
-	Compat   string
-	Ready    bool
-	Draining bool // a candidate after all others
-	Self     bool // this relay
+	Name string `json:"name"`
+	Self bool   `json:"self"` // this relay
 	// State is MemberLeft only if the member had told that it was draining. A member that memberlist
 	// suspects is alive until the suspicion is confirmed.
-	State   telemetry.MemberState
-	Since   time.Time // when this relay noticed that the member was alive, left or dead
-	Problem string    // why the member is MemberUnusable; "" in other states
+	State    telemetry.MemberState `json:"state"`
+	Problem  string                `json:"problem,omitempty"` // why the member is MemberUnusable; "" in other states
+	Ready    bool                  `json:"ready"`
+	Draining bool                  `json:"draining"` // a candidate after all others
+	Version  string                `json:"version"`  // of the program
+	Address  string                `json:"address"`  // host:port of its member listener
+	Compat   string                `json:"compat"`
+	Since    time.Time             `json:"since"` // when this relay noticed that the member was alive, left or dead
 
 	id     string         // its name in gossip
 	gossip netip.AddrPort // where others reach its gossip
