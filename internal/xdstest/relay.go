@@ -95,10 +95,10 @@ func (c Config) WriteFile(t testing.TB) string {
 // Relay is a running relay process.
 type Relay struct {
 	*Process
-	Address   string   // of the first gRPC listener
-	Addresses []string // of all gRPC listeners
-	Admin     string   // of the admin HTTP API; "off" without one
-	RESTAddress string // of polls; "off" without them
+	Address     string   // of the first gRPC listener
+	Addresses   []string // of all gRPC listeners
+	Admin       string   // of the admin HTTP API; "off" without one
+	RESTAddress string   // of polls; "off" without them
 
 	t testing.TB // nil if several tests share the relay
 }

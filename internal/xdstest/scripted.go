@@ -2,7 +2,6 @@ package xdstest
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -26,7 +25,6 @@ type ScriptedOrigin struct {
 	ending   error             // ends each new stream, if not nil
 	opened   int
 	requests []Request
-	once     func(stream int) proto.Message // see AnswerOnce
 }
 
 // StartScriptedOrigin starts an origin that runs until the end of the test.
@@ -97,7 +95,7 @@ func (o *ScriptedOrigin) serve(s grpc.ServerStream, delta bool, receive func() (
 	o.mu.Lock()
 	o.stream, o.delta = s, delta
 	o.opened++
-	ending, once, number := o.ending, o.once, o.opened
+	ending := o.ending
 	o.mu.Unlock()
 	if ending != nil {
 		return ending
@@ -110,13 +108,6 @@ func (o *ScriptedOrigin) serve(s grpc.ServerStream, delta bool, receive func() (
 		o.mu.Lock()
 		o.requests = append(o.requests, r)
 		o.mu.Unlock()
-		if once == nil {
-			continue
-		}
-		resource := once(number)
-		if url := TypeOf(resource); url == r.Type {
-			return s.SendMsg(NewResponse(delta, url, fmt.Sprint("once-", number), resource))
-		}
 	}
 }
 
@@ -125,14 +116,6 @@ func (o *ScriptedOrigin) EndStreams(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ending = err
-}
-
-// AnswerOnce answers the first request for a resource's type on each later stream with that
-// resource, and then ends the stream. It calls resource with the number of the stream, from 1.
-func (o *ScriptedOrigin) AnswerOnce(resource func(stream int) proto.Message) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.once = resource
 }
 
 // Streams returns how many streams were ever opened.
