@@ -217,44 +217,38 @@ var settled = profile{"settled", xdstest.Config{
 // arrived in.
 func TestP35_Order(t *testing.T) {
 	each(t, settled, onADS, func(c *trial) {
-		order := []kind{cds, eds, lds, srds, rds, vhds, rtds}
-		cl := c.client("one")
-		for _, k := range order {
-			c.site.put(c, k, "a=1")
-			cl.gets(k, "a=1")
-		}
-		for _, k := range slices.Backward(order) {
-			c.site.put(c, k, "a=2")
-		}
-		for _, k := range order {
-			if a := cl.first(); a.kind != k || a.String() != "a=2" {
-				c.Fatalf("received %s %q instead of %s", a.kind.short(), a, k.short())
-			} else {
-				cl.ack(a)
-			}
-		}
-		cl.quiet()
+		c.inOrder(true, cds, eds, lds, srds, rds, vhds, rtds).quiet()
 	})
 }
 
 // The order does not wait for ACKs: later types are sent while earlier ones are unanswered.
 func TestP35_NoWaitForAnACK(t *testing.T) {
 	each(t, settled, onADS, func(c *trial) {
-		order := []kind{cds, lds, rds}
-		cl := c.client("one")
-		for _, k := range order {
-			c.site.put(c, k, "a=1")
-			cl.gets(k, "a=1")
-		}
-		for _, k := range slices.Backward(order) {
-			c.site.put(c, k, "a=2")
-		}
-		for _, k := range order {
-			if a := cl.first(); a.kind != k {
-				c.Fatalf("received %s %q instead of %s", a.kind.short(), a, k.short())
-			}
-		}
+		c.inOrder(false, cds, lds, rds)
 	})
+}
+
+// inOrder changes types in reverse, and returns a client that received the changes in this order.
+func (c *trial) inOrder(acks bool, order ...kind) *client {
+	c.Helper()
+	cl := c.client("one")
+	for _, k := range order {
+		c.site.put(c, k, "a=1")
+		cl.gets(k, "a=1")
+	}
+	for _, k := range slices.Backward(order) {
+		c.site.put(c, k, "a=2")
+	}
+	for _, k := range order {
+		a := cl.first()
+		if a.kind != k || a.String() != "a=2" {
+			c.Fatalf("received %s %q instead of %s", a.kind.short(), a, k.short())
+		}
+		if acks {
+			cl.ack(a)
+		}
+	}
+	return cl
 }
 
 // The load assignment follows a cluster that is new or changed. It is sent even if it did not
