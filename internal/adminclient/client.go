@@ -119,11 +119,7 @@ func (f *Options) trustOwn(conf *tls.Config, file string) {
 		if f.Open || len(own) > 0 && leaf.Equal(own[0]) {
 			return nil
 		}
-		o := x509.VerifyOptions{Roots: conf.RootCAs, DNSName: conf.ServerName, Intermediates: x509.NewCertPool()}
-		for _, c := range s.PeerCertificates[1:] {
-			o.Intermediates.AddCert(c)
-		}
-		_, err := leaf.Verify(o)
+		_, err := tlsfiles.VerifyChain(s.PeerCertificates, x509.VerifyOptions{Roots: conf.RootCAs, DNSName: conf.ServerName})
 		return err
 	}
 }

@@ -219,13 +219,8 @@ func (c memberCredentials) ClientHandshake(ctx context.Context, authority string
 	t := c.certs.Client("")
 	roots := t.RootCAs
 	t.InsecureSkipVerify = true // VerifyConnection verifies, without the host
-	t.VerifyConnection = func(s tls.ConnectionState) error {
-		o := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool()}
-		for _, i := range s.PeerCertificates[1:] {
-			o.Intermediates.AddCert(i)
-		}
-		var err error
-		if s.VerifiedChains, err = s.PeerCertificates[0].Verify(o); err != nil {
+	t.VerifyConnection = func(s tls.ConnectionState) (err error) {
+		if s.VerifiedChains, err = tlsfiles.VerifyChain(s.PeerCertificates, x509.VerifyOptions{Roots: roots}); err != nil {
 			return err
 		}
 		return isMember(c.identity, new(listener.Policy).Caller(conn.RemoteAddr().String(), &s).Peer)

@@ -154,12 +154,18 @@ func (s *Source) VerifyClient(certs []*x509.Certificate) error {
 	if roots == s.opened || len(certs) == 0 {
 		return nil
 	}
-	o := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	_, err := VerifyChain(certs, x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	return err
+}
+
+// VerifyChain verifies what the other end of a connection sent: its certificate, then the intermediate
+// ones.
+func VerifyChain(certs []*x509.Certificate, o x509.VerifyOptions) ([][]*x509.Certificate, error) {
+	o.Intermediates = x509.NewCertPool()
 	for _, c := range certs[1:] {
 		o.Intermediates.AddCert(c)
 	}
-	_, err := certs[0].Verify(o)
-	return err
+	return certs[0].Verify(o)
 }
 
 // Server returns the configuration of a server with these protocols (ALPN). With a CAFile every
