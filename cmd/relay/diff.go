@@ -50,12 +50,7 @@ shows what clients rejected earlier.`,
 		}
 		return nil
 	}
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c, err := flags.client()
-		if err != nil {
-			return err
-		}
-		defer c.Close()
+	cmd.RunE = flags.run(func(cmd *cobra.Command, c *adminclient.Client) error {
 		all, err := c.List(cmd.Context(), "/diff/"+url.PathEscape(node), nil)
 		if err != nil {
 			return err
@@ -69,7 +64,7 @@ shows what clients rejected earlier.`,
 		}
 		printUnacknowledged(cmd.OutOrStdout(), node, items, time.Now())
 		return nil
-	}
+	})
 	return cmd
 }
 

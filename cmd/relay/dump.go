@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/url"
+	"xdsrelay/internal/adminclient"
 
 	"github.com/spf13/cobra"
 
@@ -34,12 +35,7 @@ that the relay does not know, the command prints the type and the size.`,
 	completeKeys(cmd, flags)
 	completeTypes(cmd)
 	completeResources(cmd, flags, &key, &typ)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c, err := flags.client()
-		if err != nil {
-			return err
-		}
-		defer c.Close()
+	cmd.RunE = flags.run(func(cmd *cobra.Command, c *adminclient.Client) error {
 		q := url.Values{"key": {key}}
 		if typ != "" {
 			q.Set("type", string(typ))
@@ -52,7 +48,7 @@ that the relay does not know, the command prints the type and the size.`,
 			return err
 		}
 		return terminal.PrintList(cmd.OutOrStdout(), *format, items)
-	}
+	})
 	return cmd
 }
 

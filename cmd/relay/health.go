@@ -4,10 +4,11 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"xdsrelay/internal/adminclient"
 )
 
 func newHealthCmd() *cobra.Command {
-	var flags *runningFlags
 	cmd := &cobra.Command{
 		Use:   "health",
 		Short: "Check that a running relay is live",
@@ -18,23 +19,17 @@ path /ready of the admin address.`,
 		Example: `  relay health
   relay health --config /etc/relay/relay.yaml`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := flags.client()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			var answer struct{ Live bool }
-			if err := c.Get(cmd.Context(), "/live", nil, &answer); err != nil {
-				return err
-			}
-			if !answer.Live {
-				return fmt.Errorf("--admin: the answer of %s is not that of a relay", c.Base)
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "the relay at %s is live\n", c.Base)
-			return nil
-		},
 	}
-	flags = addOpenFlags(cmd)
+	cmd.RunE = addOpenFlags(cmd).run(func(cmd *cobra.Command, c *adminclient.Client) error {
+		var answer struct{ Live bool }
+		if err := c.Get(cmd.Context(), "/live", nil, &answer); err != nil {
+			return err
+		}
+		if !answer.Live {
+			return fmt.Errorf("--admin: the answer of %s is not that of a relay", c.Base)
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "the relay at %s is live\n", c.Base)
+		return nil
+	})
 	return cmd
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"strconv"
@@ -90,7 +91,7 @@ func memberColumns(now time.Time) []terminal.Column[sources.Member] {
 		terminal.TextColumn("ADDRESS", func(m *sources.Member) string { return m.Address }),
 		terminal.TextColumn("COMPAT", func(m *sources.Member) string { return m.Compat }),
 		terminal.ColumnOf("PROBLEM", func(m *sources.Member) terminal.Cell {
-			return terminal.Coloured(terminal.OrNone(terminal.OneLine(m.Problem)), terminal.Yellow)
+			return terminal.Coloured(cmp.Or(terminal.OneLine(m.Problem), "-"), terminal.Yellow)
 		}),
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -76,8 +77,8 @@ func printNackDiffs(w io.Writer, nacks []admin.Nack, now time.Time) {
 		if n.StillNacking > 0 {
 			still = "now rejected by " + terminal.Counted(n.StillNacking, "client")
 		}
-		fmt.Fprintf(w, "%s under %s: version %s: %s by %s%s, the last %s ago by %s; %s\n", terminal.ShortType(n.Type), terminal.Visible(terminal.OrNone(n.Key)), terminal.Visible(terminal.OrNone(n.Version)),
-			terminal.Counted(int(n.Count), "NACK"), more, terminal.Counted(n.ClientsTotal, "client"), terminal.Age(now.Sub(n.Last)), terminal.Visible(terminal.OrNone(lastNode(n))), still)
+		fmt.Fprintf(w, "%s under %s: version %s: %s by %s%s, the last %s ago by %s; %s\n", terminal.ShortType(n.Type), terminal.Visible(cmp.Or(n.Key, "-")), terminal.Visible(cmp.Or(n.Version, "-")),
+			terminal.Counted(int(n.Count), "NACK"), more, terminal.Counted(n.ClientsTotal, "client"), terminal.Age(now.Sub(n.Last)), terminal.Visible(cmp.Or(lastNode(n), "-")), still)
 		fmt.Fprintf(w, "%s\n", t.Colour(terminal.Red, terminal.OneLine(n.Message)))
 		if n.Rejected == nil { // an older relay
 			continue

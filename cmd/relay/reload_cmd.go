@@ -40,17 +40,12 @@ Run "relay explain --diff" first to see which clients get another key.`,
 	format := addOutputFlag(cmd, terminal.FormatText, terminal.FormatJSON, terminal.FormatYAML)
 	flags = addRunningFlags(cmd)
 	cmd.Flags().BoolVar(&force, "force", false, "apply rules that change the key of more clients than aggregation.max_rekeyed")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c, err := flags.client()
-		if err != nil {
-			return err
-		}
-		defer c.Close()
+	cmd.RunE = flags.run(func(cmd *cobra.Command, c *adminclient.Client) error {
 		var out admin.Reload
 		if err := c.Post(cmd.Context(), fmt.Sprintf("/reload?force=%t", force), nil, &out); err != nil {
 			return err
 		}
-		err = terminal.Print(cmd.OutOrStdout(), *format, &out, func(w io.Writer) {
+		err := terminal.Print(cmd.OutOrStdout(), *format, &out, func(w io.Writer) {
 			printReload(w, cmd.ErrOrStderr(), &out)
 			if out.Result != admin.ReloadRejected {
 				printMoving(cmd.Context(), w, c)
@@ -60,7 +55,7 @@ Run "relay explain --diff" first to see which clients get another key.`,
 			err = errReported
 		}
 		return err
-	}
+	})
 	return cmd
 }
 

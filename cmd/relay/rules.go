@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"xdsrelay/internal/adminclient"
 
 	"github.com/spf13/cobra"
 
@@ -37,12 +38,7 @@ misspelt: has() is then false for all clients.`,
 	cmd.Long += cutHelp
 	shown := addTableFlags(cmd)
 	flags := addRunningFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c, err := flags.client()
-		if err != nil {
-			return err
-		}
-		defer c.Close()
+	cmd.RunE = flags.run(func(cmd *cobra.Command, c *adminclient.Client) error {
 		var answer json.RawMessage
 		if err := c.Get(cmd.Context(), "/rules", nil, &answer); err != nil {
 			return err
@@ -56,7 +52,7 @@ misspelt: has() is then false for all clients.`,
 		}
 		printRules(cmd, shown, &r)
 		return nil
-	}
+	})
 	return cmd
 }
 

@@ -68,6 +68,18 @@ func (f *runningFlags) client() (*adminclient.Client, error) {
 	return c, err
 }
 
+// run makes the RunE of a command that asks the selected relay.
+func (f *runningFlags) run(do func(cmd *cobra.Command, c *adminclient.Client) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, _ []string) error {
+		c, err := f.client()
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return do(cmd, c)
+	}
+}
+
 // reachable returns a configuration if its admin keys are valid, because only those are needed to
 // reach the relay.
 func reachable(load func() (*config.Config, error)) (*config.Config, error) {

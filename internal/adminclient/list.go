@@ -3,6 +3,7 @@ package adminclient
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"net/url"
 	"strconv"
 )
@@ -14,9 +15,7 @@ const pageSize = 10_000
 func (c *Client) List(ctx context.Context, path string, query url.Values) ([]json.RawMessage, error) {
 	all := []json.RawMessage{}
 	q := url.Values{"limit": {strconv.Itoa(pageSize)}}
-	for name, v := range query {
-		q[name] = v
-	}
+	maps.Copy(q, query)
 	for {
 		var page struct {
 			Items []json.RawMessage `json:"items"`

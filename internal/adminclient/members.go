@@ -6,8 +6,9 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"xdsrelay/internal/admin/sources"
 	"xdsrelay/internal/telemetry"
@@ -51,19 +52,18 @@ func AskAll[T any](ctx context.Context, c *Client, ignoreDead time.Duration, ask
 // Ask asks members of the relay's cluster, over the relay. The answers are in the order of names.
 func Ask[T any](c *Client, names []string, ask func(member *Client, name string) (T, error)) []Answer[T] {
 	out := make([]Answer[T], len(names))
-	places := make(chan struct{}, membersAtOnce)
-	var asking sync.WaitGroup
+	var asking errgroup.Group
+	asking.SetLimit(membersAtOnce)
 	for i, name := range names {
-		places <- struct{}{}
-		asking.Go(func() {
-			defer func() { <-places }()
+		asking.Go(func() error {
 			member := *c
 			member.Base += "/members/" + url.PathEscape(name)
 			out[i].Member = name
 			out[i].Value, out[i].Err = ask(&member, name)
+			return nil
 		})
 	}
-	asking.Wait()
+	_ = asking.Wait() // the answers have the errors
 	return out
 }
 

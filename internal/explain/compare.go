@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -293,7 +294,7 @@ func (c *Comparison) Print(w io.Writer) {
 		if n.Refused != "" {
 			keys = "refused: " + n.Refused
 		}
-		fmt.Fprintf(w, "%s: node %s, %s\n", terminal.Visible(n.File), terminal.Visible(terminal.OrNone(n.Node)), terminal.Visible(keys))
+		fmt.Fprintf(w, "%s: node %s, %s\n", terminal.Visible(n.File), terminal.Visible(cmp.Or(n.Node, "-")), terminal.Visible(keys))
 		if n.Unanswered != nil {
 			fmt.Fprintf(w, "%s the origin did not answer %s in time %s\n", t.Colour(terminal.Yellow, "!"), strings.Join(n.Unanswered, ", "), terminal.Visible(n.Error))
 		}

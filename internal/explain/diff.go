@@ -168,7 +168,7 @@ func (d *Difference) rows() []row {
 	at := map[row]int{} // without types
 	for _, m := range d.Moving {
 		for _, t := range m.Types {
-			r := row{node: terminal.OrNone(m.Node), from: terminal.OrNone(t.From), to: terminal.OrNone(t.To)}
+			r := row{node: cmp.Or(m.Node, "-"), from: cmp.Or(t.From, "-"), to: cmp.Or(t.To, "-")}
 			if t.To == "" {
 				r.to = "refused: " + terminal.Shorten(terminal.OneLine(t.Refused))
 			}
@@ -195,7 +195,7 @@ func (d *Difference) Print(w io.Writer) {
 			moving = append(moving, terminal.Cells(r.node, r.types, r.from, r.to))
 		}
 		for _, p := range d.Pairs {
-			pairs = append(pairs, terminal.Cells(strconv.Itoa(p.Clients), strconv.Itoa(p.Nodes), terminal.OrNone(p.From), cmp.Or(p.To, "refused")))
+			pairs = append(pairs, terminal.Cells(strconv.Itoa(p.Clients), strconv.Itoa(p.Nodes), cmp.Or(p.From, "-"), cmp.Or(p.To, "refused")))
 		}
 		terminal.Style{}.Table(w, moving)
 		fmt.Fprintln(w)

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -127,8 +128,8 @@ func typesToExplain(only xds.TypeURL, rules *aggregator.Rules) []xds.TypeURL {
 
 // Print writes the explanations as tables. Types with equal explanations share one.
 func (e *Explained) Print(w io.Writer) {
-	fmt.Fprintf(w, "node     %s\n", terminal.Visible(terminal.OrNone(e.Node)))
-	fmt.Fprintf(w, "cluster  %s\n", terminal.Visible(terminal.OrNone(e.Cluster)))
+	fmt.Fprintf(w, "node     %s\n", terminal.Visible(cmp.Or(e.Node, "-")))
+	fmt.Fprintf(w, "cluster  %s\n", terminal.Visible(cmp.Or(e.Cluster, "-")))
 	if e.Program != "" {
 		fmt.Fprintf(w, "agent    %s (assumed for a bootstrap of %s, unless it names one)\n", terminal.Visible(e.UserAgent), e.Program)
 		fmt.Fprintf(w, "unknown  %s: the program adds them, and rules that read them may differ\n", strings.Join(e.Unknown, ", "))
@@ -184,7 +185,7 @@ func printExplanation(w io.Writer, types []string, x *aggregator.Explanation) {
 		if r.Place.Line > 0 {
 			place = fmt.Sprintf("%s:%d", r.Place.File, r.Place.Line)
 		}
-		rows = append(rows, terminal.Cells(r.Rule, terminal.OrNone(place), r.Result, MatchText(r.Match, r.Types)))
+		rows = append(rows, terminal.Cells(r.Rule, cmp.Or(place, "-"), r.Result, MatchText(r.Match, r.Types)))
 		for _, v := range r.Values {
 			rows = append(rows, terminal.Cells("", "", "", fmt.Sprintf("  %s = %s", v.Expr, terminal.Shorten(v.String()))))
 		}

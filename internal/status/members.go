@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"time"
@@ -66,16 +65,7 @@ func (s *Report) printMembers(ctx context.Context, table, rest, to io.Writer) er
 	now := time.Now()
 	t := newTable(all.clients, s.Type, s.Wide())
 	t.members = true
-	if len(t.rows) > 0 {
-		terminal.PrintTable(table, s.Layout, t.columns(now), t.rows)
-	}
-	if !s.NoHeaders {
-		if len(t.rows) > 0 {
-			fmt.Fprintln(rest)
-		}
-		t.printCounts(rest)
-		t.printNacks(rest)
-	}
+	t.print(table, rest, s.Layout, now)
 	printProblems(to, all.problems, now)
 	return adminclient.Silent(answers)
 }

@@ -62,17 +62,10 @@ func (s *Report) Print(ctx context.Context, table, rest, to io.Writer) error {
 	}
 	now := time.Now()
 	t := newTable(clients, s.Type, s.Wide())
-	if len(t.rows) > 0 {
-		terminal.PrintTable(table, s.Layout, t.columns(now), t.rows)
-	}
 	switch {
-	case s.NoHeaders:
 	case !none || of == 0:
-		if len(t.rows) > 0 {
-			fmt.Fprintln(rest)
-		}
-		t.printCounts(rest)
-		t.printNacks(rest)
+		t.print(table, rest, s.Layout, now)
+	case s.NoHeaders:
 	case s.Type == "" && s.UserAgent == "":
 		fmt.Fprintf(rest, "none of %s is %s\n", terminal.Counted(of, "stream"), strings.Join(s.States, " or "))
 	default:

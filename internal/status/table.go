@@ -143,6 +143,21 @@ func (t *table) columns(now time.Time) []terminal.Column[*row] {
 	return out
 }
 
+// print writes the table, and then the counts and the NACKs.
+func (t *table) print(w, rest io.Writer, as terminal.Layout, now time.Time) {
+	if len(t.rows) > 0 {
+		terminal.PrintTable(w, as, t.columns(now), t.rows)
+	}
+	if as.NoHeaders {
+		return
+	}
+	if len(t.rows) > 0 {
+		fmt.Fprintln(rest)
+	}
+	t.printCounts(rest)
+	t.printNacks(rest)
+}
+
 func (t *table) printCounts(w io.Writer) {
 	if t.streams == 0 {
 		fmt.Fprintln(w, "no clients")
@@ -209,6 +224,6 @@ func (t *table) printNacks(w io.Writer) {
 				more = fmt.Sprintf(" (%d more like this, in %d versions)", n, v)
 			}
 		}
-		fmt.Fprintf(w, "%s %s rejects %s version %s: %s%s\n", colours.Colour(terminal.Red, "!"), terminal.Visible(terminal.OrNone(first[of])), terminal.ShortType(of.url), terminal.Visible(terminal.ShortVersion(versions[of][0])), terminal.OneLine(of.message), more)
+		fmt.Fprintf(w, "%s %s rejects %s version %s: %s%s\n", colours.Colour(terminal.Red, "!"), terminal.Visible(cmp.Or(first[of], "-")), terminal.ShortType(of.url), terminal.Visible(terminal.ShortVersion(versions[of][0])), terminal.OneLine(of.message), more)
 	}
 }

@@ -1,6 +1,7 @@
 package terminal
 
 import (
+	"cmp"
 	"io"
 	"slices"
 	"strconv"
@@ -181,7 +182,7 @@ func ColumnOf[T any](head string, of func(row *T) Cell) Column[T] { return Colum
 
 // TextColumn makes a column without colours. An empty text is shown as "-".
 func TextColumn[T any](head string, of func(row *T) string) Column[T] {
-	return Column[T]{head, func(row *T) Cell { return Cell{Text: OrNone(of(row))} }}
+	return Column[T]{head, func(row *T) Cell { return Cell{Text: cmp.Or(of(row), "-")} }}
 }
 
 // Problem is the cell of a problem; empty: there is none.

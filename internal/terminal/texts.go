@@ -21,14 +21,6 @@ func Shorten(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-// OrNone is "-" for an empty text.
-func OrNone(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
-
 // ShortTypes are the types' short names.
 func ShortTypes(urls []string) []string {
 	out := make([]string, len(urls))
