@@ -142,7 +142,6 @@ func finisherOf(gs grpc.ServerStream) finisher {
 // grpc would end them without a trace.
 type noGzip struct{}
 
-// Type implements grpc.Decompressor.
 func (noGzip) Type() string { return "gzip" }
 
 // Do implements grpc.Decompressor. No request of such a stream is read.

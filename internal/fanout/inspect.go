@@ -34,16 +34,13 @@ func (st *stream) nodeNow() *xds.Node {
 	return cmp.Or(st.node, noNode)
 }
 
-// NodeID implements inspect.Client.
 func (st *stream) NodeID() string { return st.nodeNow().ID }
 
-// UserAgent implements inspect.Client.
 func (st *stream) UserAgent() inspect.UserAgent {
 	n := st.nodeNow()
 	return inspect.UserAgent{Name: n.UserAgent, Version: n.UserAgentVersion}
 }
 
-// Status implements inspect.Client.
 func (st *stream) Status(look *inspect.Survey) inspect.ClientStatus {
 	c := inspect.ClientStatus{Stream: st.id, Peer: st.from, Variant: st.variant.String(), Since: st.opened, Identity: st.caller.Identity()}
 	if st.inFlight.Load() != nil {
@@ -63,7 +60,6 @@ func (st *stream) Status(look *inspect.Survey) inspect.ClientStatus {
 	return c
 }
 
-// AppendTypeStates implements inspect.Client.
 func (st *stream) AppendTypeStates(look *inspect.Survey, wanted func(xds.Key, xds.TypeURL) bool, to []inspect.TypeState) []inspect.TypeState {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -78,7 +74,6 @@ func (st *stream) AppendTypeStates(look *inspect.Survey, wanted func(xds.Key, xd
 	return to
 }
 
-// AppendUnacknowledged implements inspect.Client.
 func (st *stream) AppendUnacknowledged(look *inspect.Survey, to []inspect.Unacknowledged) []inspect.Unacknowledged {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -95,7 +90,6 @@ func (st *stream) AppendUnacknowledged(look *inspect.Survey, to []inspect.Unackn
 	return to
 }
 
-// Config implements inspect.Client.
 func (st *stream) Config() (inspect.ClientConfig, bool) {
 	st.mu.Lock()
 	defer st.mu.Unlock()

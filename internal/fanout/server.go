@@ -285,7 +285,6 @@ func (s *Server) remove(st *stream) {
 	delete(s.streams, st.id)
 }
 
-// all returns the open streams.
 func (s *Server) all() []*stream { return s.appendAll(nil) }
 
 func (s *Server) appendAll(to []*stream) []*stream {
@@ -318,7 +317,6 @@ type Settings struct {
 	Limits config.Limits
 }
 
-// settings returns the settings in force.
 func (s *Server) settings() *Settings { return s.currentSettings.Load() }
 
 // Reconfigure puts other settings in force. A stream that exceeds a new limit stays until it requests
