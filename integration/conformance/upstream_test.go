@@ -21,29 +21,8 @@ func (s *site) union(k kind) []string {
 		return nil
 	}
 	u := s.streams[len(s.streams)-1]
-	have := make(map[string]bool)
-	for _, r := range s.picked(k) {
-		if r.stream != u.number {
-			continue
-		}
-		if !u.delta {
-			clear(have)
-		}
-		for _, n := range r.names {
-			have[n] = true
-		}
-		for _, n := range r.dropped {
-			delete(have, n)
-		}
-	}
-	var out []string
-	for n := range have {
-		if !isFence(n) {
-			out = append(out, n)
-		}
-	}
-	slices.Sort(out)
-	return out
+	asked := slices.DeleteFunc(s.picked(k), func(r request) bool { return r.stream != u.number })
+	return slices.DeleteFunc(wanted(asked, u.delta, k), isFence)
 }
 
 // asksFor waits until the relay subscribes to exactly these names at the origin.
