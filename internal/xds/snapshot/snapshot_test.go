@@ -98,10 +98,11 @@ func TestP33_EqualContentIsNoChange(t *testing.T) {
 // generation has of its own (P16).
 func TestP16_SupersededBytes(t *testing.T) {
 	b := NewBuilder(xds.TypeOf(xds.EndpointType))
+	var s *Snapshot
 	grown := func(rs ...*xds.Resource) int64 {
 		before := SupersededBytes()
 		b.Apply(Update{Changed: rs})
-		b.Snapshot(nil, 1)
+		s, _ = b.Snapshot(s, 1)
 		return SupersededBytes() - before
 	}
 	large := newRes(t, xds.EndpointType, strings.Repeat("a", 1000), "")
@@ -110,6 +111,9 @@ func TestP16_SupersededBytes(t *testing.T) {
 	}
 	if n, want := grown(newRes(t, xds.EndpointType, large.Name, "2")), snapshotBytes+large.Size(); n != want {
 		t.Errorf("the next counts %d bytes, want %d", n, want)
+	}
+	if s.Retired != large.Size() {
+		t.Errorf("the lineage retired %d bytes, want %d", s.Retired, large.Size())
 	}
 }
 
