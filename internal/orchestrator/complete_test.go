@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"xdsrelay/internal/orchestrator/audience"
@@ -15,11 +16,14 @@ const completeAfter, settledAfter = time.Second, 15 * time.Second
 // origin removes a name that was never held. Others are not. content.TestP67_Completion has more.
 func TestP67_WakesClientsThatResume(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
+		w.join("web", eds).want("e")
+		f := w.feed("web")
+		f.reached()
+		pass(time.Hour) // the answer is timed from the request, not from the opening of the stream
 		other, resumes := w.join("web", cds).want("*"), w.join("web", cds)
 		sub := resumes.Intern(&snapshot.Subscription{Wildcard: true, Resumes: true})
 		resumes.Request(sub)
-		f := w.feed("web")
-		f.reached()
+		synctest.Wait()
 		f.part(t, cds, "a")
 		equal(t, "a to the other", other.sees(audience.Everything, "a"), "1")
 		woken := func(what string, want int) {

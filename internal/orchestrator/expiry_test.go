@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"fmt"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -81,29 +82,20 @@ func TestP62_ExpiryOfHeldResources(t *testing.T) {
 // A heartbeat wakes the clients that have the name, and changes nothing for any client.
 func TestP62_HeartbeatWakesClientsWithTheName(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
-		a := w.join("edge", eds).want("a")
-		b := w.join("edge", eds).want("b")
-		both := w.join("edge", eds).want("a", "b")
-		synctest.Wait()
+		a, b, both := w.join("edge", eds).want("a"), w.join("edge", eds).want("b"), w.join("edge", eds).want("a", "b")
+		every := w.join("edge", cds).want("*")
 		f := w.feed("edge")
+		woken := func() string { return fmt.Sprint(a.woken(), b.woken(), both.woken(), every.woken()) }
 		f.bring(t, eds, false, living(t, eds, "a", "1", time.Minute), resource(t, eds, "b", "1"))
-		for _, c := range []*testClient{a, b, both} {
-			c.woken()
-		}
+		f.bring(t, cds, true, living(t, cds, "a", "1", time.Minute))
+		woken()
 		before := a.State().Snapshot(eds)
 		time.Sleep(time.Second)
 		f.bring(t, eds, false, before.Resource("a").StartTTL(time.Now()))
-		for what, c := range map[string]struct {
-			c    *testClient
-			want int
-		}{"a": {a, 1}, "b": {b, 0}, "both": {both, 1}} {
-			if n := c.c.woken(); n != c.want {
-				t.Errorf("a client that asks for %s was woken %d times, want %d", what, n, c.want)
-			}
-		}
-		if got := a.State().Snapshot(eds).Changes(before, audience.Everything); len(got) > 0 {
-			t.Errorf("it changed %v", got)
-		}
+		equal(t, "by a name's", woken(), "1 0 1 0")
+		f.bring(t, cds, true, f.sink.Newest(cds).Resource("a").StartTTL(time.Now()))
+		equal(t, "by the wildcard's", woken(), "0 0 0 1")
+		equal(t, "changes", len(a.State().Snapshot(eds).Changes(before, audience.Everything)), 0)
 	})
 }
 

@@ -53,6 +53,21 @@ func TestP15_PushWakesClientsWithANACK(t *testing.T) {
 	})
 }
 
+// A type that no client wants any more leaves no trace. When it is wanted again, it starts empty.
+func TestP65_TypeIsForgotten(t *testing.T) {
+	bubble(t, nil, func(w *registryFixture) {
+		a, b := w.join("web", cds).want("*"), w.join("web", eds).want("x")
+		f := w.feed("web")
+		f.update(t, eds, false, "x=1")
+		f.update(t, cds, true, "c=1")
+		b.leave()
+		pass(10 * time.Second)
+		equal(t, "in the State", a.State().Snapshot(eds), nil)
+		equal(t, "types", len(w.status("web").Types), 1)
+		equal(t, "x", w.join("web", eds).want("x").sees(subscription("x"), "x"), "?")
+	})
+}
+
 // A first answer wakes the clients that have the wildcard, even if it is empty (P11), and no
 // others.
 func TestP11_FirstAnswerWakesEvenIfEmpty(t *testing.T) {

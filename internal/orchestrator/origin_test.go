@@ -98,18 +98,18 @@ func TestP53_RefusalHasTheNewestReason(t *testing.T) {
 func TestP53_NoStreamWithinFirstAnswerTimeout(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		idle := w.join("quiet", eds)
-		a := w.join("web", eds).want("x")
+		a, silent := w.join("web", eds).want("x"), w.join("silent", eds).want("x")
+		connect(w.feed("silent"))
 		time.Sleep(15*time.Second - 1)
-		if a.refusal() != nil {
-			t.Error("ended too early")
-		}
+		equal(t, "ended early", a.refusal(), nil)
 		time.Sleep(time.Nanosecond)
 		if r := a.refusal(); r == nil || r.Reason != telemetry.OriginUnreachable {
 			t.Errorf("refusal: %v", r)
 		}
-		if idle.refusal() != nil {
-			t.Error("a client without a subscription was ended")
-		}
+		time.Sleep(time.Hour)
+		w.feed("silent").sink.Status(upstream.Status{Err: errors.New("EOF")}) // and is opened again at once
+		equal(t, "ended by silence", silent.refusal(), nil)
+		equal(t, "a client without a subscription", idle.refusal(), nil)
 	})
 }
 

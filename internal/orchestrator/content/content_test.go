@@ -73,6 +73,7 @@ func TestP65_ForgottenNamesLeaveNothing(t *testing.T) {
 			ty.SetSubscribed(to, wildcard, forgotten)
 		}
 		some := rapid.SliceOfDistinct(rapid.SampledFrom(universe), rapid.ID[string])
+		published := uint64(0)
 		delay := time.Duration(rapid.IntRange(0, 2).Draw(rt, "delay")) * time.Second
 		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
 			ty := content.types[rapid.IntRange(0, 1).Draw(rt, "type")]
@@ -96,7 +97,10 @@ func TestP65_ForgottenNamesLeaveNothing(t *testing.T) {
 				now = now.Add(time.Second)
 				ty.Remove(now, delay)
 			case "publish":
-				content.Publish(1)
+				published++
+				if s := content.Publish(1); s.Number != published {
+					rt.Fatalf("State %d, want %d", s.Number, published)
+				}
 			}
 			if err := content.Check(); err != nil {
 				rt.Fatal(err)
@@ -113,6 +117,12 @@ func TestP65_ForgottenNamesLeaveNothing(t *testing.T) {
 		}
 		if err := content.Check(); err != nil {
 			rt.Fatal(err)
+		}
+		for _, ty := range slices.Clone(content.types) {
+			content.Remove(ty)
+			if content.Publish(1).Snapshot(ty.typ.URL) != nil {
+				rt.Fatal("a type that was removed is published")
+			}
 		}
 		if !slices.IsSorted(h.gens) || len(slices.Compact(h.gens)) != len(h.gens) {
 			rt.Fatalf("generations in the history: %v", h.gens)

@@ -89,7 +89,10 @@ func (s *script) do(words []string) {
 	if words[0] == "endpoints" {
 		of, words = s.endpoints, words[1:]
 	}
-	u := snapshot.Update{Type: of.typ.URL, Origin: "o", Wildcard: words[0] != "update", WildcardID: of.WildcardID(), Received: s.now}
+	u := snapshot.Update{Type: of.typ.URL, Origin: "o", Wildcard: words[0] != "update", Received: s.now}
+	if u.Wildcard {
+		u.WildcardID = of.WildcardID()
+	}
 	if words[0] == "old" {
 		words, u.WildcardID = words[1:], s.ended
 	}

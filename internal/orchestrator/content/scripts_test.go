@@ -90,7 +90,8 @@ func TestP67_Completion(t *testing.T) {
 			open; wildcard; part a=1 b=1; ack; 500ms; part -b; closed; 20s -> not complete; ~a=1; *b=-; ~b=?`,
 		"a part for the subscription that ended": `
 			open; wildcard; part a=1 b=1; no wildcard; wildcard; old part -b; 1m -> not complete
-			part a=1 b=1; 2m                -> complete`,
+			part a=1 b=1; 2m                -> complete
+			names n; update n=1             -> n=1`,
 		"a SotW response for the subscription that ended": `
 			open; wildcard; part a=1 b=1; no wildcard; wildcard; old state a=1; 1m -> not complete`,
 	})
