@@ -17,6 +17,12 @@ import (
 func TestP18_Faults(t *testing.T) {
 	cla := func(name string) []byte { return anyWire(EndpointType, wire(1, name)) }
 	long := strings.Repeat("x", MaxNameBytes+1)
+	aliases := func(n int) (out []byte) {
+		for i := range n {
+			out = append(out, wire(4, fmt.Sprint(i))...)
+		}
+		return out
+	}
 	for _, c := range []struct {
 		what  string
 		v     Variant
@@ -53,6 +59,10 @@ func TestP18_Faults(t *testing.T) {
 		{"P28 long", SotW, wire(2, cla(long)), ErrLongName},
 		{"P28 long", Delta, wire(2, wire(3, long, 2, cla("a"))), ErrLongName},
 		{"P28 long removed", Delta, wire(6, long), ErrLongName},
+		{"P28 a long alias", Delta, wire(2, wire(3, "a", 4, long, 2, cla("a"))), ErrLongName},
+		{"too many aliases", Delta, wire(2, append(wire(3, "a", 2, cla("a")), aliases(MaxAliases+1)...)), ErrAliases},
+		{"many aliases", Delta, wire(2, append(wire(3, "a", 2, cla("a")), aliases(MaxAliases)...)), nil},
+		{"too many aliases, wrapped", SotW, wire(2, anyWire(wrapperType, append(wire(3, "a", 2, cla("a")), aliases(MaxAliases+1)...))), ErrAliases},
 	} {
 		what := fmt.Sprintf("%s (%s)", c.what, c.v)
 		// The fields for the NACK come before the fault; some faults come before resources.

@@ -1,7 +1,6 @@
 package adsclient
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -122,27 +121,6 @@ func TestP59_VersionsByAlias(t *testing.T) {
 	first := show(t, xds.Delta, req.bytes())
 	if len(req.bytes()) > r.max || req.VersionsLeftOut > 2 || !strings.Contains(first, glob) || strings.Count(first, "=1") < 18 {
 		t.Errorf("%d bytes, %d left out: %s", len(req.bytes()), req.VersionsLeftOut, first)
-	}
-}
-
-// Aliases are bounded, in number and in length.
-func TestP26_AliasesAreBounded(t *testing.T) {
-	aliases := make([]string, xds.MaxAliases+1)
-	for i := range aliases {
-		aliases[i] = fmt.Sprint("r/", i)
-	}
-	for _, c := range []struct {
-		aliases []string
-		want    error
-	}{
-		{aliases, xds.ErrAliases}, {aliases[1:], nil},
-		{[]string{strings.Repeat("x", xds.MaxNameBytes+1)}, xds.ErrLongName}, {[]string{strings.Repeat("x", xds.MaxNameBytes)}, nil},
-	} {
-		eachVariant(t, func(t *testing.T, v xds.Variant) {
-			if _, err := xds.ParseResponse(v, resp{Type: vhds, Resources: []res{goes("r/v", c.aliases...)}}.Encode(t, v, "1")); !errors.Is(err, c.want) {
-				t.Errorf("fault %v, want %v", err, c.want)
-			}
-		})
 	}
 }
 

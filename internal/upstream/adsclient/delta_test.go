@@ -55,18 +55,6 @@ func TestP55_DeltaVersionsAreThoseOfThisOrigin(t *testing.T) {
 	r.sent("EDS +[a big] a= big=")
 }
 
-// A resource that the wildcard brought does not answer a subscription by name, and vice versa. Only
-// resources that answer the subscription are listed.
-func TestP55_DeltaWildcardListsItsOwnVersions(t *testing.T) {
-	r := newProtocolFixture(t, xds.Delta)
-	r.want(named(cds, "a"))
-	r.sent("CDS +[a]")
-	r.respond(resp{Type: cds, Resources: clusters("a")})
-	r.set(all(cds))
-	r.connect()
-	r.sent("CDS")
-}
-
 func TestP59_DeltaVersionsThatDoNotFitAreLeftOut(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	r.want(all(cds))
@@ -99,29 +87,6 @@ func TestP58_NodeIsEncodedOnce(t *testing.T) {
 			t.Errorf("a request of %d bytes, the limit is %d", q.Size(), r.max)
 		}
 	})
-}
-
-// An origin may come back and end again without any response. The held state stays as it was: a
-// part still belongs to the other origin, although the snapshot names this one.
-func TestP56_DeltaOriginsTakeTurns(t *testing.T) {
-	r := newProtocolFixture(t, xds.Delta)
-	to := func(origin, want string) {
-		t.Helper()
-		r.origin = origin
-		r.connect()
-		r.sent(want)
-	}
-	r.want(named(eds, "0", "a", "b"))
-	r.sent("EDS +[0 a b]")
-	r.respond(resp{Type: eds, Resources: clusters("0", "a", "b")})
-	to("two", "EDS +[0 a b] 0= a= b=")
-	r.respond(resp{Type: eds, Resources: []res{{Name: "a", Version: "9"}}})
-	to("one", "EDS +[0 a b] 0= a= b=")
-	to("two", "EDS +[0 a b] 0= a= b=")
-	r.respond(resp{Type: eds, Resources: []res{{Name: "b", Version: "8"}}})
-	to("two", "EDS +[0 a b] 0= a= b=8")
-	r.respond(resp{Type: eds, Resources: []res{{Name: "a", Version: "9"}}})
-	to("two", "EDS +[0 a b] 0= a=9 b=8")
 }
 
 // A directory that served meanwhile counts as another origin too.

@@ -30,46 +30,6 @@ func (r *protocolFixture) expires(typ xds.TypeURL, name string) time.Duration {
 	return 0
 }
 
-// A heartbeat renews the held resource, and changes nothing else.
-func TestP62_HeartbeatRenews(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		r := newProtocolFixture(t, v)
-		r.want(named(eds, "a", "b"))
-		r.flush()
-		r.respond(resp{Type: eds, Version: "5", Resources: []res{{Name: "a", Version: "1", TTL: 30 * time.Second}, {Name: "b", Version: "1"}}})
-		if got := r.expires(eds, "a"); got != 30*time.Second {
-			t.Fatalf("expires after %v", got)
-		}
-		before := r.sink.Newest(eds)
-		r.now = r.now.Add(20 * time.Second)
-		_, n := r.respond(resp{Type: eds, Version: "5", Resources: []res{{Name: "a", Version: "1", TTL: 40 * time.Second, Heartbeat: true}}})
-		if n.Renewed != 1 || n.Stale != 0 {
-			t.Errorf("%+v", n)
-		}
-		if got := r.expires(eds, "a"); got != time.Minute {
-			t.Errorf("after the heartbeat it expires after %v", got)
-		}
-		after := r.sink.Newest(eds)
-		everyone := &snapshot.Subscription{Names: xds.NewNameSet("a", "b")}
-		if got := after.Changes(before, everyone); len(got) > 0 {
-			t.Errorf("it changed %v", got)
-		}
-		if got := after.Renewed(before, everyone); !slices.Equal(got, []string{"a"}) {
-			t.Errorf("it renewed %v", got)
-		}
-		// Sending the body again renews it as well. A resource without a TTL ends the expiry.
-		r.now = r.now.Add(20 * time.Second)
-		r.respond(resp{Type: eds, Version: "6", Resources: []res{{Name: "a", Version: "1", TTL: 30 * time.Second}}})
-		if got := r.expires(eds, "a"); got != 70*time.Second {
-			t.Errorf("sent again, it expires after %v", got)
-		}
-		r.respond(resp{Type: eds, Version: "7", Resources: []res{{Name: "a", Version: "1", Wrap: true}}})
-		if got := r.expires(eds, "a"); got != 0 {
-			t.Errorf("without a TTL it expires after %v", got)
-		}
-	})
-}
-
 // A heartbeat renews nothing if its version is not the held one, or if the resource is not held or
 // not subscribed.
 func TestP62_StaleHeartbeats(t *testing.T) {

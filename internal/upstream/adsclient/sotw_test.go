@@ -23,22 +23,6 @@ func TestP64_SotWNothingIsRequestedBetweenAResponseAndItsACK(t *testing.T) {
 	r.sent("RDS [a] version 1 nonce 7", "RDS [a b] nonce 7")
 }
 
-// An ACK for a type that was never requested would request it, with an empty list: the wildcard.
-func TestP18_UnrequestedTypeGetsNoReply(t *testing.T) {
-	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
-		r := newProtocolFixture(t, v)
-		r.want(named(eds, "a"))
-		r.next()
-		for _, res := range [][]res{clusters("x"), clusters("x", "x")} {
-			if v, _ := r.respond(resp{Type: cds, Resources: res}); v.Accept || !v.NotRequested {
-				t.Errorf("decision %+v", v)
-			}
-		}
-		r.sent()
-		r.holds(cds)
-	}
-}
-
 func TestP18_UnattributableResponseEndsTheStream(t *testing.T) {
 	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
 		r := newProtocolFixture(t, v)
@@ -48,81 +32,6 @@ func TestP18_UnattributableResponseEndsTheStream(t *testing.T) {
 			t.Error("garbage was taken")
 		}
 	}
-}
-
-func TestP65_ResubscribedNameIsRequestedAgain(t *testing.T) {
-	r := newProtocolFixture(t, xds.SotW)
-	r.want(named(rds, "a", "b"))
-	r.sent("RDS [a b]")
-	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a", "b")})
-	r.sent("RDS [a b] version 1 nonce 1")
-	r.set(named(rds, "a")) // the group forgets b
-	r.want(named(rds, "a", "b"))
-	r.sent("RDS [a] version 1 nonce 1", "RDS [a b] nonce 1")
-
-	d := newProtocolFixture(t, xds.Delta)
-	d.want(named(rds, "a", "b"))
-	d.sent("RDS +[a b]")
-	d.set(named(rds, "a"))
-	d.want(named(rds, "a", "b"))
-	d.sent("RDS -[b]", "RDS +[b]")
-
-	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
-		r := newProtocolFixture(t, v)
-		r.want(all(cds))
-		r.next()
-		r.set()
-		if r.want(all(cds)) {
-			t.Errorf("%v: an unsubscribed wildcard is requested again on the same stream", v)
-		}
-	}
-}
-
-// An origin takes a request with its current version for one that needs no answer, and so does one
-// that counts from 1 again after its restart. So the first request of a stream has no version. Some
-// origins forget a request that they do not answer, unless it has their version.
-func TestP55_SotWReconnect(t *testing.T) {
-	r := newProtocolFixture(t, xds.SotW)
-	r.want(named(rds, "a", "b"), all(cds))
-	r.sent("RDS [a b]", "CDS []")
-	r.pass(time.Hour)
-	r.sent() // there is no version to send
-	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a", "b")})
-	r.respond(resp{Type: cds, Version: "7", Resources: clusters("c")})
-	r.sent("RDS [a b] version 1 nonce 1", "CDS [] version 7 nonce 2")
-
-	r.connect() // no nonce, all names, no version
-	r.sent("RDS [a b]", "CDS []")
-	r.waits(time.Second)
-	r.pass(time.Second - 1)
-	r.sent()
-	was := r.sink.Newest(rds)
-	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a", "b")})
-	if got := r.sink.Newest(rds); got != was { // the answer is compared with the held content
-		t.Error("an equal answer made another snapshot")
-	}
-	r.sent("RDS [a b] version 1 nonce 1")
-	r.waits(1)
-	r.pass(1)
-	r.sent("CDS [] version 7") // was left unanswered for a second
-	r.waits(0)
-	r.respond(resp{Type: cds, Version: "8", Resources: clusters("c")})
-	r.sent("CDS [] version 8 nonce 2")
-
-	r.set(named(rds, "a", "n"), all(cds)) // whatever names the version was given for
-	r.connect()
-	r.sent("RDS [a n]", "CDS []")
-	r.pass(time.Second)
-	r.sent("RDS [a n] version 1", "CDS [] version 8")
-
-	r.origin = "two" // another origin
-	r.connect()
-	r.sent("RDS [a n]", "CDS []")
-	r.waits(0)
-	r.origin = "one"
-	r.connect()
-	r.sent("RDS [a n]", "CDS []")
-	r.waits(0)
 }
 
 // waits checks for how long the conversation waits without an event; 0: for ever.
@@ -186,53 +95,6 @@ func TestP55_SotWAddedNames(t *testing.T) {
 		r.sent("RDS [a] version 1 nonce 1 NACK") // the version accepted last
 		r.waits(0)
 	})
-}
-
-// A response that overtakes a request makes it stale. The origin then takes the ACK for the first
-// request with the names, so the request is repeated after it.
-func TestP55_SotWAddedNamesOvertaken(t *testing.T) {
-	for what, c := range map[string]struct {
-		answer   resp
-		requests []string
-	}{
-		"a push":              {resp{Version: "2", Resources: clusters("a")}, []string{"RDS [a b] version 2 nonce 2", "RDS [a b] nonce 2"}},
-		"an empty push":       {resp{Version: "2"}, []string{"RDS [a b] version 2 nonce 2", "RDS [a b] nonce 2"}},
-		"the answer":          {resp{Version: "2", Resources: clusters("b")}, []string{"RDS [a b] version 2 nonce 2"}},
-		"an answer without b": {resp{Version: "1", Resources: clusters("a")}, []string{"RDS [a b] version 1 nonce 2"}},
-		"a bad push":          {resp{Version: "2", Resources: clusters("a", "a")}, []string{"RDS [a b] version 1 nonce 2 NACK", "RDS [a b] nonce 2"}},
-	} {
-		t.Run(what, func(t *testing.T) {
-			r := newProtocolFixture(t, xds.SotW)
-			r.want(named(rds, "a"))
-			r.flush()
-			r.respond(resp{Type: rds, Version: "1", Resources: clusters("a")})
-			r.flush()
-			r.want(named(rds, "a", "b"))
-			r.sent("RDS [a b] nonce 1")
-			c.answer.Type = rds
-			r.respond(c.answer)
-			r.sent(c.requests...)
-			if len(c.requests) > 1 {
-				r.respond(resp{Type: rds, Version: "3", Resources: clusters("a")}) // b does not exist
-				r.sent("RDS [a b] version 3 nonce 3")
-			}
-			r.waits(0)
-		})
-	}
-
-	// The answer to one request overtakes the next one.
-	r := newProtocolFixture(t, xds.SotW)
-	r.want(named(rds, "a"))
-	r.flush()
-	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a")})
-	r.flush()
-	r.want(named(rds, "a", "b"))
-	r.want(named(rds, "a", "b"))
-	r.sent("RDS [a b] nonce 1")
-	r.want(named(rds, "a", "b", "c"))
-	r.sent("RDS [a b c] nonce 1")
-	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a", "b")})
-	r.sent("RDS [a b c] version 1 nonce 2", "RDS [a b c] nonce 2")
 }
 
 // Another relay brought b. It is gone if a response lacks it that certainly answers a request with b.

@@ -35,50 +35,6 @@ func many(n int) []string {
 	return out
 }
 
-func TestP59_DeltaNamesAreSplitOverRequests(t *testing.T) {
-	r := newProtocolFixture(t, xds.Delta)
-	r.max = 200
-	r.connect()
-	names := many(100)
-	r.want(named(eds, names...))
-	reqs := r.requests()
-	if len(reqs) < 5 {
-		t.Fatalf("%d requests", len(reqs))
-	}
-	var requested []string
-	for i, q := range reqs {
-		if q.Node == nil || q.TypeUrl != string(eds) || q.ResponseNonce != "" || len(q.ResourceNamesSubscribe) == 0 {
-			t.Errorf("request %d: %v", i, q)
-		}
-		requested = append(requested, q.ResourceNamesSubscribe...)
-	}
-	if slices.Sort(requested); !slices.Equal(requested, names) {
-		t.Errorf("requested %v", requested)
-	}
-
-	// The origin can answer all of it, even between the parts.
-	r.respond(resp{Type: eds, Resources: clusters(names...)})
-	r.sent("EDS nonce 1")
-	r.holds(eds, names...)
-
-	// All of it can be unsubscribed again. New names go first.
-	r.want(named(eds, "new"))
-	reqs = r.requests()
-	if len(reqs) < 5 || !slices.Equal(reqs[0].ResourceNamesSubscribe, []string{"new"}) {
-		t.Fatalf("%d requests, the first %v", len(reqs), reqs[0])
-	}
-	requested = nil
-	for i, q := range reqs {
-		if i > 0 && len(q.ResourceNamesSubscribe) > 0 {
-			t.Errorf("request %d: %v", i, q)
-		}
-		requested = append(requested, q.ResourceNamesUnsubscribe...)
-	}
-	if slices.Sort(requested); !slices.Equal(requested, names) {
-		t.Errorf("unsubscribed from %v", requested)
-	}
-}
-
 func TestP59_DeltaUnsubscribedNamesAreSplit(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	names := many(100)

@@ -91,25 +91,6 @@ func TestP64_SotWADropThatAResponseOvertook(t *testing.T) {
 	})
 }
 
-// A name that is unsubscribed and wanted again while a request waits for the transport is requested
-// again.
-func TestP64_WantedAgainWhileNothingIsSent(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		r := newProtocolFixture(t, v)
-		r.want(named(eds, "a", "b"))
-		r.flush()
-		r.respond(resp{Type: eds, Version: "1", Resources: clusters("a", "b")})
-		r.flush()
-		r.want(named(eds, "a"))
-		r.want(named(eds, "a", "b"))
-		if v == xds.SotW {
-			r.sent("EDS [a] version 1 nonce 1", "EDS [a b] nonce 1")
-		} else {
-			r.sent("EDS -[b]", "EDS +[b]")
-		}
-	})
-}
-
 // overdue checks when a name is overdue; 0: none is.
 func (r *protocolFixture) overdue(in time.Duration) {
 	r.t.Helper()

@@ -2,14 +2,12 @@ package adsclient
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
-	"pgregory.net/rapid"
 
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
@@ -49,45 +47,6 @@ func (r *protocolFixture) holdsOdd(want ...res) {
 	}
 	if got := r.oddBodies(); !slices.Equal(got, expected) {
 		r.t.Fatalf("held %q, want %q", got, expected)
-	}
-}
-
-// Under a wildcard an unknown type may have one resource without a name. It is held under the empty
-// name. Another one replaces it, so that a hundred changes hold one resource.
-func TestP3_OneResourceWithoutAName(t *testing.T) {
-	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
-		r := newProtocolFixture(t, v)
-		r.want(all(odd))
-		r.flush()
-		for i := range uint64(100) {
-			if d, n := r.respond(resp{Type: odd, Version: fmt.Sprint(i), Resources: []res{unnamed(i)}}); !d.Accept || n.NotRequested > 0 {
-				t.Fatalf("%s: %+v, %+v", v, d, n)
-			}
-			r.flush()
-			r.holds(odd, "")
-			r.holdsOdd(unnamed(i))
-		}
-		if v == xds.Delta {
-			r.respond(resp{Type: odd, Removed: []string{""}})
-		} else {
-			r.respond(resp{Type: odd, Version: "none"})
-		}
-		r.holds(odd)
-	}
-}
-
-// Two resources without a name are a fault where the origin could name them.
-func TestP3_TwoResourcesWithoutAName(t *testing.T) {
-	one, two := unnamed(1), unnamed(2)
-	one.Wrap, two.Wrap = true, true
-	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
-		r := newProtocolFixture(t, v)
-		r.want(all(odd))
-		r.flush()
-		if d, _ := r.respond(resp{Type: odd, Version: "1", Resources: []res{one, two}}); d.Accept {
-			t.Errorf("%s: two resources without a name were accepted", v)
-		}
-		r.holds(odd)
 	}
 }
 
@@ -182,43 +141,4 @@ func TestP3_P62_HeartbeatsRemoveNothing(t *testing.T) {
 	r.respond(resp{Type: odd, Version: "1", Resources: []res{one}})
 	r.respond(resp{Type: odd, Version: "1", Resources: []res{{Name: "a", Heartbeat: true, Wrap: true}}})
 	r.is(odd, snapshot.Present, "")
-}
-
-// Whatever a SotW origin sends of an unknown type, the group holds what the last response without
-// usable names had, and the newest of each name since.
-func TestP3_P65_UnwrappedModel(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		r := newProtocolFixture(t, xds.SotW)
-		r.want(all(odd))
-		named, bare := map[string]uint64{}, []string(nil) // what is held; bare without usable names, in order
-		for i := range rapid.IntRange(1, 12).Draw(rt, "responses") {
-			names := rapid.SliceOfN(rapid.SampledFrom([]string{"", "a", "b", "c", "map\n"}), 0, 4).Draw(rt, "names")
-			p := resp{Type: odd, Version: fmt.Sprint(i)}
-			unique, bodies := map[string]uint64{}, []string(nil)
-			for j, n := range names {
-				x := twin(n, uint64(10*i+j))
-				p.Resources, bodies = append(p.Resources, x), append(bodies, string(x.Any.Value))
-				if n != "" && n != "map\n" {
-					unique[n] = uint64(10*i + j)
-				}
-			}
-			bare = nil
-			if len(unique) == len(names) {
-				maps.Copy(named, unique)
-			} else {
-				named, bare = map[string]uint64{}, bodies
-			}
-			r.flush()
-			if d, n := r.respond(p); !d.Accept || n.NotRequested > 0 {
-				rt.Fatalf("%+v, %+v", d, n)
-			}
-			want := bare
-			for _, n := range slices.Sorted(maps.Keys(named)) {
-				want = append(want, string(twin(n, named[n]).Any.Value))
-			}
-			if got := r.oddBodies(); !slices.Equal(got, want) {
-				rt.Fatalf("held %q, want %q", got, want)
-			}
-		}
-	})
 }

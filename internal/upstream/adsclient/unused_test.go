@@ -147,22 +147,6 @@ func TestP18_TypeIsKeptWhileAReplyIsDue(t *testing.T) {
 	})
 }
 
-// In SotW a request without the newest nonce is stale. This holds even if the type was not wanted
-// for a while.
-func TestP64_SotWTheNonceOutlivesTheInterest(t *testing.T) {
-	r := newProtocolFixture(t, xds.SotW)
-	r.want(named(eds, "a"), named(rds, "n"))
-	r.flush()
-	r.respond(resp{Type: rds, Version: "1", Resources: clusters("n")})
-	r.flush()
-	for _, names := range [][]string{{"a", "b"}, {"a"}, {"a", "b"}} {
-		r.want(named(eds, names...))
-		r.flush()
-	}
-	r.want(named(eds, "a", "b"), named(rds, "m"))
-	r.sent("RDS [m] nonce 1")
-}
-
 // A stream that keeps state of too many unwanted types is reopened.
 func TestP64_StreamOfTooManyTypesEnds(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {

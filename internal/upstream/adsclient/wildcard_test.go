@@ -7,40 +7,6 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// A wildcard that is no longer wanted does not affect the other types. The stream goes on, and
-// later responses of the type are dropped.
-func TestP64_EndedWildcardLeavesTheStreamOpen(t *testing.T) {
-	r := newProtocolFixture(t, xds.SotW)
-	r.want(named(eds, "a"), all(cds), all(rds))
-	r.sent("EDS [a]", "CDS []", "RDS [*]")
-	r.respond(resp{Type: cds, Version: "1", Resources: clusters("x")})
-	r.respond(resp{Type: rds, Version: "1", Resources: clusters("x")})
-	r.sent("CDS [] version 1 nonce 1", "RDS [*] version 1 nonce 2")
-	if !r.want(named(eds, "a")) {
-		t.Fatal("the stream ends with two of its wildcards")
-	}
-	r.sent() // they stay subscribed as before
-	_, n := r.respond(resp{Type: cds, Version: "2", Resources: clusters("x", "y")})
-	if n.NotRequested != 2 {
-		t.Errorf("%d not requested, want 2", n.NotRequested)
-	}
-	r.holds(cds)
-	r.respond(resp{Type: rds, Version: "2", Resources: clusters("x", "x")})
-	r.sent("CDS [] version 2 nonce 3", "RDS [*] version 1 nonce 4 NACK")
-
-	d := newProtocolFixture(t, xds.Delta)
-	d.want(named(eds, "a"), all(cds))
-	d.sent("EDS +[a]", "CDS")
-	d.respond(resp{Type: cds, Resources: clusters("x")})
-	if !d.want(named(eds, "a")) {
-		t.Fatal("the stream ends with one of its wildcards")
-	}
-	d.respond(resp{Type: cds, Resources: clusters("y")}) // it crossed the request
-	d.sent("CDS nonce 1", "CDS nonce 2", "CDS -[*]")
-	d.holds(cds)
-	d.sent()
-}
-
 // A new stream is needed because the origin would leave out what it has already sent on this one.
 func TestP64_ResubscribedWildcardTakesANewStream(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
