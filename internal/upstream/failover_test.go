@@ -31,26 +31,6 @@ func (f *fakeOrigin) serve(types int) *fakeStream {
 	return s
 }
 
-func TestP56_NextOriginAfterTwoFailures(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		bad, good := startFake(t), startFake(t)
-		r := startRelay(t, v, Options{}, bad.address, good.address)
-		_, sink := r.stream(named(rds, "a"))
-		bad.refuse(2) // the second stream may be a probe, if the other origin serves early
-		s := good.next()
-		s.got(ask(v, "RDS", "a"))
-		sink.Mu.Lock()
-		if got := sink.failures(); !slices.Equal(got, []string{bad.address, bad.address}) {
-			t.Errorf("it came after failures of %v", got)
-		}
-		sink.Mu.Unlock()
-		s.send(resp{Type: rds, Resources: clusters("a")})
-		sink.Until(t, "the second origin's word", func() bool {
-			return sink.Snapshots[rds] != nil && sink.Snapshots[rds].Origin == good.address && sink.lastStatus().Origin == good.address
-		})
-	})
-}
-
 // failures lists the origins of failed attempts and ended streams, except probes. The caller holds
 // the lock.
 func (s *testSink) failures() (origins []string) {
@@ -125,32 +105,6 @@ func TestP56_ResponsesBeforeTheRelayOpensAnotherStream(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Removals of a type apply once the new origin has answered for that type. Answers for other types
-// do not trigger them.
-func TestP56_RemovalsWaitForTheNewOriginsAnswer(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		first, second := startFake(t), startFake(t)
-		r := startRelay(t, v, Options{}, first.address, second.address)
-		_, sink := r.stream(all(cds), all(lds))
-		s := first.serve(2)
-		s.send(resp{Type: cds, Resources: clusters("a", "b")})
-		s.send(resp{Type: lds, Resources: clusters("x", "y")})
-		sink.UntilNames(t, lds, "x", "y")
-		s.done <- nil
-		first.refuse(2)
-		s = second.serve(2)
-		s.send(resp{Type: lds, Resources: clusters("y"), Removed: gone(v, "x")})
-		sink.UntilNames(t, lds, "y")
-		sink.Mu.Lock()
-		if got := sink.Names(cds); !slices.Equal(got, []string{"a", "b"}) {
-			t.Errorf("clusters %v before the second origin answered for clusters", got)
-		}
-		sink.Mu.Unlock()
-		s.send(resp{Type: cds, Resources: clusters("b"), Removed: gone(v, "a")})
-		sink.UntilNames(t, cds, "b")
-	})
 }
 
 // gone returns the names that delta lists as removed, and that SotW leaves out.

@@ -36,31 +36,6 @@ func (o *testOrder) set(key xds.Key, origins ...*Origin) {
 	o.changed = make(chan struct{})
 }
 
-// Keys of one client may prefer different origins.
-func TestP56_OrderIsPerKey(t *testing.T) {
-	first, second := startFake(t), startFake(t)
-	r := newRelay(t, xds.Delta, Options{}, first.address, second.address)
-	at, other := r.client.origins, xds.NewKey("other")
-	o := r.ordered()
-	o.set(testKey, at[0], at[1])
-	o.set(other, at[1], at[0])
-	r.launch()
-	_, one := r.stream(named(rds, "a"))
-	first.serve(1).send(resp{Type: rds, Resources: clusters("a")})
-	one.from(t, rds, first.address)
-
-	two := newTestSink()
-	r.start(r.client.NewSource(other, nil, two, nil), two, named(rds, "a"))
-	second.refuse(2)
-	first.serve(1).send(resp{Type: rds, Resources: clusters("a")})
-	two.from(t, rds, first.address)
-	second.returns(1, resp{Type: rds, Resources: clusters("a")}).send(resp{Type: rds, Resources: clusters("a")})
-	two.from(t, rds, second.address)
-	if n := at[0].streams.Load(); n != 1 {
-		t.Errorf("%d streams at the origin that the first key prefers", n)
-	}
-}
-
 // The order may change while a stream is open. The stream stays until an origin that the key prefers
 // now has answered a probe, also if its own origin left the order.
 func TestP56_OrderChanges(t *testing.T) {

@@ -168,27 +168,6 @@ func TestP56_UnansweredTypesAreWaitedFor(t *testing.T) {
 	})
 }
 
-// A key does not return to an origin that accepts streams but sends no valid response.
-func TestP56_SilenceAndGarbageAreNoAnswers(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		first, second := startFake(t), startFake(t)
-		r := startRelay(t, v, Options{}, first.address, second.address)
-		_, sink, _ := r.failOver(first, second, named(rds, "a"))
-		probe := first.serve(1)
-		probe.send(resp{Type: rds, Resources: clusters("a", "a")})
-		if got := probe.request(); !strings.Contains(got, "NACK") {
-			t.Errorf("request %s", got)
-		}
-		sink.Mu.Lock()
-		if s := sink.lastStatus(); s.Origin != second.address {
-			t.Errorf("status %+v", s)
-		}
-		sink.Mu.Unlock()
-		probe.send(resp{Type: rds, Resources: clusters("a")})
-		sink.UntilNames(t, rds, "a")
-	})
-}
-
 // A probe without answers gives its place to other keys. That is logged once, and does not count as
 // a failure of the origin.
 func TestP56_SilenceKeepsNoOtherKeyFromReturning(t *testing.T) {
@@ -270,30 +249,6 @@ func TestP56_ProbesFollowTheInterest(t *testing.T) {
 	})
 }
 
-// A key whose interest ends while it waits does not take a place from another key.
-func TestP56_KeyThatWantsNothingTakesNoPlace(t *testing.T) {
-	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
-		first, second := n.origin("one"), n.origin("two")
-		r := n.relay(v, "one", "two")
-		r.fail(r.client.origins[0])
-		r.keyed(second, "k0")
-		probe := first.serve(1) // it has the place
-		idle, sink := r.keyed(second, "k1")
-		synctest.Wait() // k1 waits for a place
-		idle.SetInterest(sink.Want())
-		_, sink = r.keyed(second, "k2")
-		probe.done <- nil
-		for sink.heldAs(rds, "k2").OriginVersion != "A" && sink.Snapshots[rds].OriginVersion() != "A" {
-			s := first.opens()
-			if strings.Contains(s.request(), "k1") {
-				t.Error("the key without interest probes")
-			}
-			s.send(resp{Type: rds, Version: "A", Resources: []res{{Name: "k0", Version: "A"}, {Name: "k2", Version: "A"}}})
-			synctest.Wait()
-		}
-	})
-}
-
 // do_not_cache resources are dropped with the stream that brought them, before the key subscribes
 // at the preferred origin.
 func TestP63_UncacheableResourcesEndWithTheReturn(t *testing.T) {
@@ -357,28 +312,6 @@ func TestP56_FleetingReturnsBackOff(t *testing.T) {
 	within(0, 0)
 }
 
-// An origin that fails again right after the return is not probed for a while.
-func TestP56_OriginThatDiesAtOnce(t *testing.T) {
-	const base = 50 * time.Millisecond
-	first, second := startFake(t), startFake(t)
-	r := startRelay(t, xds.Delta, Options{Backoff: timing.Backoff{Base: base, Max: base}}, first.address, second.address)
-	_, sink, b := r.failOver(first, second, named(rds, "a"))
-	b.send(resp{Type: rds, Resources: []res{{Name: "a", Version: "B"}}})
-	sink.from(t, rds, second.address)
-	a := first.returns(1, resp{Type: rds, Resources: []res{{Name: "a", Version: "A"}}})
-	sink.from(t, rds, first.address)
-	a.done <- nil
-	first.refuse(1)
-	a = first.next()
-	left := time.Now() // latest possible time
-	a.done <- nil
-	second.serve(1)
-	first.serve(1)
-	if d := time.Since(left); d < 4*base {
-		t.Errorf("it is probed again after %v", d)
-	}
-}
-
 // The relay switches between a directory and a server in both directions.
 func TestP56_DirectoryAmongTheOrigins(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
@@ -407,28 +340,6 @@ func TestP56_DirectoryAmongTheOrigins(t *testing.T) {
 			t.Fatal(err)
 		}
 		sink.UntilNames(t, cds, "b", "d")
-	})
-}
-
-// A large answer may take long on a slow path. The probe lives while its bytes arrive.
-func TestP56_ProbeLivesWhileItsBytesArrive(t *testing.T) {
-	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
-		first, second := n.origin("one"), n.origin("two")
-		n.slow("one", 2000) // bytes a second
-		_, sink, b := n.relay(v, "one", "two").failOver(first, second, all(cds))
-		b.send(resp{Type: cds, Resources: clusters("a")})
-		sink.UntilNames(t, cds, "a")
-		probe := first.serve(1)
-		probe.send(resp{Type: cds, Resources: []res{{Name: "a", Content: strings.Repeat("x", 60_000)}}})
-		time.Sleep(2*probeTimeout + time.Second)
-		if probe.Context().Err() != nil || b.Context().Err() != nil {
-			t.Error("the probe ended, or the answer was not slow")
-		}
-		time.Sleep(probeTimeout)
-		sink.from(t, cds, addressOf("one"))
-		if len(first.streams) > 0 {
-			t.Error("another stream was opened")
-		}
 	})
 }
 

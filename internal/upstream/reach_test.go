@@ -284,3 +284,33 @@ func sameOrigin(t *testing.T) (first, second *fakeOrigin) {
 	t.Fatal("no port is free at two addresses")
 	return nil, nil
 }
+
+// listenWith accepts connections on loopback and calls answer for each.
+func listenWith(t *testing.T, answer func(net.Conn)) (address string) {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	var conns []net.Conn
+	go func() {
+		defer close(done)
+		for {
+			c, err := lis.Accept()
+			if err != nil {
+				return
+			}
+			conns = append(conns, c)
+			answer(c)
+		}
+	}()
+	t.Cleanup(func() {
+		_ = lis.Close()
+		<-done
+		for _, c := range conns {
+			_ = c.Close()
+		}
+	})
+	return lis.Addr().String()
+}
