@@ -209,6 +209,7 @@ func TestP16_P53_RefusalDependsOnTheSubscription(t *testing.T) {
 		if r == nil || !strings.Contains(r.Error(), "key web: the relay has none of the requested resources, and no origin answers: origin origin: connection refused") {
 			t.Errorf("refusal %v", r)
 		}
+		equal(t, "key that is why", r.Key, "web")
 		first.leave()
 		second := w.join("web", eds)
 		equal(t, "refused before it asks", second.refusal() != nil, false)

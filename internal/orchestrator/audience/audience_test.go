@@ -45,7 +45,8 @@ func union[M comparable](t *TypeAudience[M]) string {
 // number the seconds that pass, "closed" and "open" what the stream is from then on. Names linger
 // for 10 s. The origin has answered a, b and the wildcard, with a resource w.
 func TestAudienceScripts(t *testing.T) {
-	named, wild := holding(t, false, "a", "b"), holding(t, true, "w")
+	long := strings.Repeat("x", xds.NameUnit+1) // counts twice
+	named, wild := holding(t, false, "a", "b", long), holding(t, true, "w")
 	for _, c := range []struct {
 		name         string
 		held         *snapshot.Snapshot
@@ -60,6 +61,7 @@ func TestAudienceScripts(t *testing.T) {
 		{"the clock stops while nobody is there", named, 0, "1:a - 60 2:b 9 1", "a | a | a | a b | a b | b"},
 		{"the clock goes on with the next subscriber", named, 0, "1:a - 60 2:b 5 - 60 3:b 4 1", "a | a | a | a b | a b | a b | a b | a b | a b | b"},
 		{"room for wanted names", named, 2, "1:a,b 1:b 2:c", "a b | a b | b c"},
+		{"only as much room as is needed", named, 3, "1:a," + long + " 1:a 1 1: 2:b,c", strings.Repeat("a "+long+" | ", 4) + "a b c"},
 		{"the wildcard makes no room", named, 1, "1:* 1:a", "* | * a"},
 		{"the wildcard serves a name", wild, 0, "1:* 1:w 10 10", "* | * w | * w | * w"},
 		{"and none any more", wild, 0, "1:* 1:w 10 1: 2:x 10", "* | * w | * w | * | * x | x"},

@@ -46,6 +46,7 @@ import (
 //	has a                 there is something to serve for a
 //	holds a,b             all resources
 //	requests a,b          the names of endpoints in requests
+//	next 5s               when time alone changes something
 //	version 2             the version of clusters: the number of the response
 type script struct {
 	t                   *testing.T
@@ -220,6 +221,8 @@ func (s *script) see(want string) string {
 		return strings.TrimSpace("holds " + strings.Join(names, ","))
 	case "requests":
 		return strings.TrimSpace("requests " + strings.Join(slices.Collect(s.endpoints.ToRequest().All()), ","))
+	case "next":
+		return "next " + s.content.Next(s.delay).Sub(s.now).String()
 	case "version":
 		return prefix + "version " + newest.Version
 	}

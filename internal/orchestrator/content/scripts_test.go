@@ -14,8 +14,8 @@ func TestP36_Removals(t *testing.T) {
 			names a b; update a=1 -b      -> a=1; b=-`,
 		"a deletion waits": `
 			wildcard; state a=1 b=1; ack  -> *a=1; *b=1; version 1
-			state c=1 -b                  -> *b=1; *c=1; version 2
-			3s; state -b                  -> *b=1; version 3
+			state c=1 -b                  -> *b=1; *c=1; version 2; next 5s
+			3s; state -b                  -> *b=1; version 3; next 2s
 			1.999s                        -> *b=1
 			1ms                           -> *b=-; version 3`,
 		"what returns was not deleted": `
@@ -167,6 +167,9 @@ func TestUrgent(t *testing.T) {
 			publish; 8.999s               -> b=1
 			1ms                           -> b=?; urgent
 			update a=1@10s -b; 10s        -> a=?; b=-`,
+		"the first of two types expires": `
+			names a; update a=1@5s; endpoints names x; endpoints update x=1@10s -> next 5s
+			update a=1@20s                -> next 10s`,
 		"a resource of the wildcard expires": `
 			wildcard; state a=1@10s b=1; publish; 10s -> *a=?; *b=1; *c=-; urgent
 			state a=1                     -> *a=1`,
