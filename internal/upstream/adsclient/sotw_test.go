@@ -97,6 +97,53 @@ func TestP55_SotWAddedNames(t *testing.T) {
 	})
 }
 
+// A response that overtakes a request makes it stale. The origin then takes the ACK for the first
+// request with the names, so the request is repeated after it.
+func TestP55_SotWAddedNamesOvertaken(t *testing.T) {
+	for what, c := range map[string]struct {
+		answer   resp
+		requests []string
+	}{
+		"a push":              {resp{Version: "2", Resources: clusters("a")}, []string{"RDS [a b] version 2 nonce 2", "RDS [a b] nonce 2"}},
+		"an empty push":       {resp{Version: "2"}, []string{"RDS [a b] version 2 nonce 2", "RDS [a b] nonce 2"}},
+		"the answer":          {resp{Version: "2", Resources: clusters("b")}, []string{"RDS [a b] version 2 nonce 2"}},
+		"an answer without b": {resp{Version: "1", Resources: clusters("a")}, []string{"RDS [a b] version 1 nonce 2"}},
+		"a bad push":          {resp{Version: "2", Resources: clusters("a", "a")}, []string{"RDS [a b] version 1 nonce 2 NACK", "RDS [a b] nonce 2"}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			r := newProtocolFixture(t, xds.SotW)
+			r.want(named(rds, "a"))
+			r.flush()
+			r.respond(resp{Type: rds, Version: "1", Resources: clusters("a")})
+			r.flush()
+			r.want(named(rds, "a", "b"))
+			r.sent("RDS [a b] nonce 1")
+			c.answer.Type = rds
+			r.respond(c.answer)
+			r.sent(c.requests...)
+			if len(c.requests) > 1 {
+				r.respond(resp{Type: rds, Version: "3", Resources: clusters("a")}) // b does not exist
+				r.sent("RDS [a b] version 3 nonce 3")
+			}
+			r.waits(0)
+		})
+	}
+
+	// The answer to one request overtakes the next one.
+	r := newProtocolFixture(t, xds.SotW)
+	r.want(named(rds, "a"))
+	r.flush()
+	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a")})
+	r.flush()
+	r.want(named(rds, "a", "b"))
+	r.want(named(rds, "a", "b"))
+	r.sent("RDS [a b] nonce 1")
+	r.want(named(rds, "a", "b", "c"))
+	r.sent("RDS [a b c] nonce 1")
+	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a", "b")})
+	r.sent("RDS [a b c] version 1 nonce 2", "RDS [a b c] nonce 2")
+}
+
 // Another relay brought b. It is gone if a response lacks it that certainly answers a request with b.
 func TestP65_NamesThatAnotherRelayBrought(t *testing.T) {
 	brought := func(names ...string) snapshot.TypeInterest {
