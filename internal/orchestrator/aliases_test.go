@@ -1,14 +1,12 @@
 package orchestrator
 
 import (
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
@@ -33,17 +31,7 @@ func cut(t testing.TB, typ xds.TypeURL, r *discoveryv3.Resource) *xds.ParsedReso
 // goes returns a resource with aliases.
 func goes(t testing.TB, typ xds.TypeURL, name, value string, aliases ...string) *xds.Resource {
 	t.Helper()
-	a := new(anypb.Any)
-	if err := proto.Unmarshal(resource(t, typ, name, value).Any(), a); err != nil {
-		t.Fatal(err)
-	}
-	return cut(t, typ, &discoveryv3.Resource{Name: name, Aliases: aliases, Resource: a}).Take(xds.TypeOf(typ), nil)
-}
-
-// brings hands over an update of names.
-func (f *feed) brings(t testing.TB, typ xds.TypeURL, changed ...*xds.Resource) {
-	t.Helper()
-	f.hand(t, snapshot.Update{Type: typ, Origin: "origin", Changed: changed, Received: time.Now()})
+	return cut(t, typ, &discoveryv3.Resource{Name: name, Aliases: aliases, Resource: anyOf(t, resource(t, typ, name, value))}).Take(xds.TypeOf(typ), nil)
 }
 
 // cannot hands over that the origin cannot resolve the aliases.
@@ -82,59 +70,21 @@ func TestP26_WakesClientsThatSubscribeByAlias(t *testing.T) {
 		a.woken()
 		b.woken()
 		g.woken()
-		f.brings(t, vhds, goes(t, vhds, "r/v", "1", "r/a", "r/c"))
+		f.bring(t, vhds, false, goes(t, vhds, "r/v", "1", "r/a", "r/c"))
 		woken("it comes", true, false, false)
-		f.brings(t, vhds, goes(t, vhds, "r/v", "2", "r/a", "r/c"))
+		f.bring(t, vhds, false, goes(t, vhds, "r/v", "2", "r/a", "r/c"))
 		woken("it changes", true, false, false)
-		f.brings(t, vhds, goes(t, vhds, "r/v", "2", "r/a", "r/c"))
+		f.bring(t, vhds, false, goes(t, vhds, "r/v", "2", "r/a", "r/c"))
 		woken("it is said again", false, false, false)
-		f.brings(t, vhds, goes(t, vhds, "r/v", "2", "r/b"))
+		f.bring(t, vhds, false, goes(t, vhds, "r/v", "2", "r/b"))
 		woken("it goes by another", true, true, false)
 		f.update(t, vhds, false, "r/v")
 		woken("it goes", false, true, false)
-		f.brings(t, vhds, resource(t, vhds, "xdstp://o/T/c/x", "1"))
+		f.bring(t, vhds, false, resource(t, vhds, "xdstp://o/T/c/x", "1"))
 		woken("a subscriber comes", false, false, true)
 		f.update(t, vhds, false, "xdstp://o/T/c/x")
 		woken("the last subscriber goes", false, false, true)
 		f.cannot(t, vhds, "r/a", "r/b")
 		woken("what cannot be resolved", true, true, false)
-	})
-}
-
-// If clients ask again, the name is requested again at the origin, once for all of them. Other
-// clients are not woken.
-func TestP18_UnresolvedIsRequestedAgain(t *testing.T) {
-	bubble(t, nil, func(w *registryFixture) {
-		a, b := w.join("web", vhds).want("r/a", "r/b"), w.join("web", vhds).want("r/a")
-		f := w.feed("web")
-		synctest.Wait()
-		f.cannot(t, vhds, "r/a", "r/b")
-		a.woken()
-		b.woken()
-		said := f.said()
-		a.Resubscribe([]string{"r/a"})
-		b.Resubscribe([]string{"r/a", "r/never"})
-		synctest.Wait()
-		equal(t, "requests", f.said(), said+1)
-		if got := f.again(vhds); !slices.Equal(got, []string{"r/a"}) {
-			t.Errorf("requested again %v", got)
-		}
-		equal(t, "wake-ups", a.woken()+b.woken(), 0)
-		equal(t, "requested", f.requested(vhds), "r/a r/b")
-		f.cannot(t, vhds, "r/a")
-		if a.woken() == 0 || b.woken() == 0 {
-			t.Error("no client is told")
-		}
-		b.Resubscribe([]string{"r/a"})
-		synctest.Wait()
-		equal(t, "requests", f.said(), said+2)
-		// A later change of the interest does not request it again.
-		w.join("web", vhds).want("r/c")
-		synctest.Wait()
-		if got := f.again(vhds); len(got) > 0 {
-			t.Errorf("requested again %v", got)
-		}
-		b.leave()
-		a.leave()
 	})
 }

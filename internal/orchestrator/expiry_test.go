@@ -33,17 +33,9 @@ func living(t testing.TB, typ xds.TypeURL, name, value string, ttl time.Duration
 // uncached returns a do_not_cache resource.
 func uncached(t testing.TB, typ xds.TypeURL, name, value string) *xds.Resource {
 	t.Helper()
-	b, err := proto.Marshal(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(typ), Resources: []*discoveryv3.Resource{{
+	return cut(t, typ, &discoveryv3.Resource{
 		Name: name, Resource: anyOf(t, resource(t, typ, name, value)), CacheControl: &discoveryv3.Resource_CacheControl{DoNotCache: true},
-	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := xds.ParseResponse(xds.Delta, b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r.Resources[0].Take(xds.TypeOf(typ), nil)
+	}).Take(xds.TypeOf(typ), nil)
 }
 
 func anyOf(t testing.TB, r *xds.Resource) *anypb.Any {

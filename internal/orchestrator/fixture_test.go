@@ -497,13 +497,6 @@ func (f *feed) hand(t testing.TB, u snapshot.Update) {
 	synctest.Wait()
 }
 
-// late hands an update over for a stream that may have ended.
-func (f *feed) late(u snapshot.Update) error {
-	_, err := f.sink.Update(context.Background(), u)
-	synctest.Wait()
-	return err
-}
-
 // resource makes a resource of any type.
 func resource(t testing.TB, typ xds.TypeURL, name, value string) *xds.Resource {
 	t.Helper()

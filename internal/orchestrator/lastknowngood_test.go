@@ -332,28 +332,6 @@ func TestP53_P66_NoRefusalWhileTheStoreIsRead(t *testing.T) {
 	})
 }
 
-// An acknowledged generation is stored even while the origin leaves another name unanswered, which
-// is served from the store.
-func TestP66_StoredBesideAnUnansweredName(t *testing.T) {
-	dir := t.TempDir()
-	keep(t, dir, "q=1", "x=1")
-	withStore(t, dir, func(w *registryFixture) {
-		c := w.join("web", eds).want("q", "x")
-		f := w.feed("web")
-		f.failed()
-		equal(t, "q", c.sees(subscription("q"), "q"), "1")
-		f.reached()
-		f.update(t, eds, false, "x=2")
-		c.takes()
-	})
-	withStore(t, dir, func(w *registryFixture) {
-		c := w.join("web", eds).want("q", "x")
-		w.feed("web").failed()
-		equal(t, "x", c.sees(subscription("x"), "x"), "2")
-		equal(t, "q", c.sees(subscription("q"), "q"), "1")
-	})
-}
-
 // puts is a store that counts the calls of Put.
 type puts struct {
 	Store

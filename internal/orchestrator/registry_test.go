@@ -387,30 +387,6 @@ func TestLimitNamesPerKey(t *testing.T) {
 		f.update(t, eds, false, "x=2")
 		equal(t, "the others go on", a.woken()+c.woken(), 2)
 		equal(t, "the one that was ended", d.woken(), 0)
-
-		// The wildcard needs no room, so nothing has to be removed for it.
-		wild := w.join("web", cds).want("*")
-		synctest.Wait()
-		wild.want()
-		synctest.Wait()
-
-		// All new names replace the old ones. Lingering names make room, the oldest first, and only
-		// as many as needed.
-		a.want("u")
-		synctest.Wait()
-		equal(t, "requested", f.requested(eds), "u x")
-		b.want("r")
-		a.want("u", "v")
-		synctest.Wait()
-		equal(t, "requested of EDS", f.requested(eds), "u v x")
-		equal(t, "requested of RDS", f.requested(rds), "r")
-		equal(t, "requested of CDS", f.requested(cds), "*")
-		if a.refusal() != nil {
-			t.Errorf("a was ended: %v", a.refusal())
-		}
-		if f.sink.Newest(eds).Known("y") {
-			t.Error("y is still known")
-		}
 	})
 }
 
