@@ -79,50 +79,6 @@ func TestP39_ErrorsAreKeptPerName(t *testing.T) {
 	}
 }
 
-// An error for a name is not shown to the wildcard, and ends with the subscription to the name. An
-// error for the wildcard is shown to all clients that it concerns (P51).
-func TestP51_ErrorsForNames(t *testing.T) {
-	b := NewBuilder(xds.TypeOf(xds.ClusterType))
-	var s *Snapshot
-	step := func(u Update) []string {
-		t.Helper()
-		b.Apply(u)
-		var names []string
-		s, names = b.Snapshot(s, 1)
-		return names
-	}
-	step(Update{Wildcard: true, Changed: []*xds.Resource{newRes(t, xds.ClusterType, "w", "")}})
-	no := resourceErrorOf(t, "w", codes.Internal, "no")
-	step(Update{Errors: []*xds.ResourceError{no, resourceErrorOf(t, "n", codes.Internal, "")}})
-	if s.Error(wildcardSub(), "w") != nil || s.Error(namesSub("w"), "w") != no || s.Error(wildcardSub(), "n") != nil || s.Error(&Subscription{Wildcard: true, Names: xds.NewNameSet("n")}, "n") == nil {
-		t.Error("shown to the wrong clients")
-	}
-	// A removal for the wildcard says nothing of the name.
-	step(Update{Wildcard: true, Removed: []string{"w"}})
-	if s.Error(namesSub("w"), "w") != no {
-		t.Error("the wildcard's removal cleared it")
-	}
-	// An error for both is shown to both, and is a change for one of them.
-	if got := step(Update{Wildcard: true, Errors: []*xds.ResourceError{resourceErrorOf(t, "w", codes.Internal, "no")}}); !slices.Equal(got, []string{"w"}) {
-		t.Errorf("changed %v", got)
-	}
-	if s.Error(wildcardSub(), "w") != no || s.Error(namesSub("w"), "w") != no {
-		t.Error("another error for the listed name, or none for the wildcard")
-	}
-	if got := step(Update{Errors: []*xds.ResourceError{resourceErrorOf(t, "w", codes.Internal, "no")}}); len(got) > 0 {
-		t.Errorf("changed %v", got)
-	}
-	b.Forget(nil, "w")
-	b.Forget(xds.NewNameSet(), "n")
-	if s, _ = b.Snapshot(s, 1); s.ErrorCount() != 1 || s.Error(wildcardSub(), "w") == nil {
-		t.Errorf("%d kept", s.ErrorCount())
-	}
-	b.EndWildcard()
-	if s, _ = b.Snapshot(s, 1); s.ErrorCount() != 0 {
-		t.Errorf("%d kept after the wildcard's end", s.ErrorCount())
-	}
-}
-
 // The errors for the wildcard and for the name are kept apart, in either order, even if they are
 // equal. Each ends with its part and answers only that part (P57).
 func TestP51_ErrorsOfBothParts(t *testing.T) {
