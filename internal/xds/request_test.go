@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -232,19 +231,6 @@ func TestP28_LongNamesInRequests(t *testing.T) {
 	}
 }
 
-func TestP39_LocatorsAreSeen(t *testing.T) {
-	for _, c := range []struct {
-		v    Variant
-		num  int
-		want bool
-	}{{SotW, 7, true}, {SotW, 8, false}, {Delta, 8, true}, {Delta, 9, true}, {Delta, 7, false}} {
-		var r Request
-		if err := r.Scan(c.v, wire(c.num, wire(1, "")), 0); err != nil || r.Locators != c.want {
-			t.Errorf("%s field %d: %v, %v", c.v, c.num, r.Locators, err)
-		}
-	}
-}
-
 // A list is identified by its names, their order and number, and by where each name ends. The
 // fields around it do not matter.
 func TestNameLists(t *testing.T) {
@@ -359,39 +345,6 @@ func TestScanDoesNotAllocate(t *testing.T) {
 			}
 		}); n != 0 {
 			t.Errorf("%s: %v allocations", what, n)
-		}
-	}
-}
-
-// A scan leaves nothing of the previous request in any field.
-func TestScanReplacesEverything(t *testing.T) {
-	var r Request
-	of := reflect.ValueOf(&r).Elem()
-	said := make([]bool, of.NumField())
-	known := scanned(t, wire(3, "a")).List
-	for v, msg := range map[Variant][]byte{
-		SotW:  wire(1, "v", 3, "a", 3, "b", 4, "t", 5, "n"),
-		Delta: wire(1, "node", 2, "t", 3, "a", 4, "b", 5, wire(1, "e"), 6, "n", 7, append([]byte{1 << 3, 13}, wire(2, "why")...), 8, ""),
-	} {
-		if err := r.Scan(v, msg, 0, known); err != nil {
-			t.Fatal(err)
-		}
-		for i := range said {
-			said[i] = said[i] || !of.Field(i).IsZero()
-		}
-		if err := r.Scan(v, nil, 0); err != nil {
-			t.Fatal(err)
-		}
-		for i := range said {
-			f := of.Field(i)
-			if empty := f.IsZero() || f.Kind() == reflect.Slice && f.Len() == 0; !empty {
-				t.Errorf("%v: %s keeps a value", v, of.Type().Field(i).Name)
-			}
-		}
-	}
-	for i, was := range said {
-		if !was {
-			t.Errorf("%s: no request of this test sets it", of.Type().Field(i).Name)
 		}
 	}
 }

@@ -103,13 +103,6 @@ func TestBodyDecodes(t *testing.T) {
 	})
 }
 
-func TestBodyOfFile(t *testing.T) {
-	r := newRes(t, ClusterType, "c", "x")
-	if m := resourceMessage(t, r); m.Name != "c" || m.Version != r.Version.String() || m.Resource.TypeUrl != string(ClusterType) {
-		t.Errorf("%v", m)
-	}
-}
-
 // Two nonces appended to one shared body do not overwrite each other (P10).
 func TestP10_NoncesDoNotShare(t *testing.T) {
 	body := (&ResponseBody{Type: ClusterType, Resources: []*Resource{newRes(t, ClusterType, "c", "")}}).Encode()
