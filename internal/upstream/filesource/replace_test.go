@@ -46,57 +46,6 @@ func TestP80_WrittenInSteps(t *testing.T) {
 	t.Logf("renamed and held after %s", time.Since(began))
 }
 
-// A file may be a link, and changes of its target are followed.
-func TestP80_TargetOfALink(t *testing.T) {
-	base := t.TempDir()
-	in := func(name string) string { return filepath.Join(base, name) }
-	must(t, os.Mkdir(in("elsewhere"), 0o755))
-	must(t, os.WriteFile(in("elsewhere/x.yaml"), []byte(clustersFile("1", "a=1")), 0o644))
-	must(t, os.Symlink("elsewhere", in("by")))
-	must(t, os.Mkdir(in("xds"), 0o755))
-	must(t, os.Symlink("../by/x.yaml", in("xds/c.yaml")))
-	r := newDirectoryOrigin(t, in("xds"))
-	r.run()
-	wild, _ := r.key(all(cds))
-	holds(t, wild, "a=1")
-	must(t, os.WriteFile(in("elsewhere/x.yaml"), []byte(clustersFile("2", "a=2")), 0o644))
-	holds(t, wild, "a=2")
-	must(t, os.WriteFile(in("elsewhere/.new"), []byte(clustersFile("3", "a=3")), 0o644))
-	must(t, os.Rename(in("elsewhere/.new"), in("elsewhere/x.yaml")))
-	holds(t, wild, "a=3")
-	// A link within the path.
-	must(t, os.Mkdir(in("other"), 0o755))
-	must(t, os.WriteFile(in("other/x.yaml"), []byte(clustersFile("4", "a=4")), 0o644))
-	must(t, os.Symlink("other", in("new")))
-	must(t, os.Rename(in("new"), in("by")))
-	holds(t, wild, "a=4")
-	must(t, os.WriteFile(in("other/x.yaml"), []byte(clustersFile("5", "a=5")), 0o644))
-	holds(t, wild, "a=5")
-}
-
-// A link above the directory may be swapped, as deployments do.
-func TestP80_LinkAboveTheDirectory(t *testing.T) {
-	base := t.TempDir()
-	put := func(v string) {
-		must(t, os.MkdirAll(filepath.Join(base, v, "config", "xds"), 0o755))
-		must(t, os.WriteFile(filepath.Join(base, v, "config", "xds", "c.yaml"), []byte(clustersFile(v, "a="+v)), 0o644))
-		must(t, os.Symlink(v, filepath.Join(base, "new")))
-		must(t, os.Rename(filepath.Join(base, "new"), filepath.Join(base, "current")))
-	}
-	put("1")
-	r := newDirectoryOrigin(t, filepath.Join(base, "current", "config", "xds"))
-	r.run()
-	wild, _ := r.key(all(cds))
-	for _, v := range []string{"1", "2", "3"} {
-		if v != "1" {
-			put(v)
-		}
-		holds(t, wild, "a="+v)
-		r.write("c.yaml", clustersFile(v, "a="+v, "b="+v))
-		holds(t, wild, "a="+v, "b="+v)
-	}
-}
-
 // A file that was never valid may contain anything. Until all files are valid, the directory is an
 // unreachable origin, and missing resources do not count as removed.
 func TestP80_BrokenFromTheStart(t *testing.T) {
