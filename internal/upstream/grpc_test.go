@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,39 +48,6 @@ func TestP52_NewNamesGoMerged(t *testing.T) {
 		if most := 6 + int(time.Since(began)/timing.MaxPause); requests > most {
 			t.Errorf("%d requests in %v, at most %d are allowed", requests, time.Since(began), most)
 		}
-	})
-}
-
-func TestP64_NamesToWildcardTakesANewStream(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		f := startFake(t)
-		r := startRelay(t, v, Options{Backoff: timing.Backoff{Base: time.Hour, Max: time.Hour}}, f.address)
-		stream, sink := r.stream(named(cds, "a"))
-		f.next().got(ask(v, "CDS", "a"))
-		reported := 0
-		sink.Until(t, "the stream", func() bool { reported = len(sink.statuses); return sink.lastStatus().Connected })
-		stream.SetInterest(sink.Want(all(cds)))
-		s := f.next() // at once, not after a backoff, and it is no failure
-		sink.Mu.Lock()
-		if !slices.ContainsFunc(sink.statuses[reported:], func(st Status) bool { return !st.Connected }) {
-			t.Errorf("the end of the first stream is not reported: %+v", sink.statuses)
-		}
-		sink.Mu.Unlock()
-		s.got(ask(v, "CDS", "*"))
-		s.send(resp{Type: cds})
-		sink.Until(t, "answer", func() bool { return sink.Snapshots[cds] != nil && sink.Snapshots[cds].Answered })
-		sink.Mu.Lock()
-		for _, st := range sink.statuses {
-			if st.Failed {
-				t.Errorf("status %+v", st)
-			}
-		}
-		sink.Mu.Unlock()
-
-		stream.SetInterest(sink.Want()) // the interest is empty: the stream closes and none is opened
-		sink.Until(t, "rest", func() bool { return !sink.lastStatus().Connected })
-		stream.SetInterest(sink.Want(all(cds)))
-		f.next().got(ask(v, "CDS", "*"))
 	})
 }
 

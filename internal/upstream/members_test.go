@@ -12,7 +12,6 @@ import (
 
 	"google.golang.org/grpc/test/bufconn"
 
-	"xdsrelay/internal/upstream/timing"
 	"xdsrelay/internal/upstream/upstreamtest"
 	"xdsrelay/internal/xds"
 )
@@ -133,25 +132,6 @@ func TestMembers_MoveToOneThatIsReachable(t *testing.T) {
 		c.members[1].opens()
 		if d := time.Since(began); d < settleAfter || d > settleAfter+time.Second {
 			t.Errorf("the key asked a member %v after it could be reached", d)
-		}
-	})
-}
-
-// More keys at a time ask a better member than probe an origin, since a member that has to ask an origin
-// answers each of them only after a second.
-func TestMembers_MoveTogether(t *testing.T) {
-	withMembers(t, 1, func(t *testing.T, c *cluster) {
-		for i := range 1 + timing.MaxMemberProbes { // blocks if there is no place
-			leave, err := c.at[0].probes.Enter(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if i == 0 {
-				leave(true)
-			}
-		}
-		if n := c.at[0].probes.Running(); n <= timing.MaxProbes {
-			t.Errorf("%d keys ask a member", n)
 		}
 	})
 }

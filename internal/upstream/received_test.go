@@ -2,17 +2,13 @@ package upstream
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
@@ -24,15 +20,8 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// spoiler is a buffer pool that overwrites each freed buffer at once. It counts them, and keeps the
-// messages of NACKs.
-type spoiler struct {
-	t     *testing.T
-	v     xds.Variant
-	mu    sync.Mutex
-	freed int
-	said  []string
-}
+// spoiler is a buffer pool that overwrites each freed buffer at once, and counts them.
+type spoiler struct{ freed atomic.Int64 }
 
 func (*spoiler) Get(n int) *[]byte {
 	b := make([]byte, n)
@@ -43,15 +32,7 @@ func (s *spoiler) Put(b *[]byte) {
 	for i := range *b {
 		(*b)[i] = 0xff
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.freed++
-}
-
-func (s *spoiler) counts() (freed int, said []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.freed, slices.Clone(s.said)
+	s.freed.Add(1)
 }
 
 // spoiled is a stream whose messages are in buffers of a spoiler.
@@ -71,29 +52,10 @@ func (s *spoiled) RecvMsg(m any) error {
 	return nil
 }
 
-func (s *spoiled) SendMsg(m any) error {
-	var detail *statuspb.Status
-	if msg := slices.Concat(m.(*adsclient.Request).Message...); s.by.v == xds.Delta {
-		d := new(discoveryv3.DeltaDiscoveryRequest)
-		upstreamtest.MustUnmarshal(s.by.t, msg, d)
-		detail = d.ErrorDetail
-	} else {
-		d := new(discoveryv3.DiscoveryRequest)
-		upstreamtest.MustUnmarshal(s.by.t, msg, d)
-		detail = d.ErrorDetail
-	}
-	if detail != nil {
-		s.by.mu.Lock()
-		s.by.said = append(s.by.said, detail.Message)
-		s.by.mu.Unlock()
-	}
-	return s.ClientStream.SendMsg(m)
-}
-
 // spoil makes the relay receive into buffers that are overwritten once freed. The relay must not
 // have opened any stream.
-func (r *relay) spoil(v xds.Variant, address string) *spoiler {
-	s := &spoiler{t: r.t, v: v}
+func (r *relay) spoil() *spoiler {
+	s := new(spoiler)
 	r.reconnect(func(o *connections.Options) {
 		o.Extra = append(o.Extra, grpc.WithStreamInterceptor(func(ctx context.Context, d *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 			cs, err := open(ctx, d, cc, method, opts...)
@@ -121,12 +83,12 @@ func allOf(s *snapshot.Snapshot) string {
 }
 
 // A response's buffer is reused once the response is applied. Nothing kept or sent later may point
-// into it: names, versions, bodies, aliases, errors, removals or the reason of a NACK.
+// into it: names, versions, bodies, aliases, errors and removals.
 func TestP18_TakenIsCopied(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		f := startFake(t)
 		r := newRelay(t, v, Options{}, f.address)
-		spoil := r.spoil(v, f.address)
+		spoil := r.spoil()
 		r.launch()
 		want := snapshot.TypeInterest{Type: cds, Wildcard: true}
 		_, sink := r.stream(want)
@@ -169,12 +131,8 @@ func TestP18_TakenIsCopied(t *testing.T) {
 		}
 		s.send(refused)
 		s.got(no)
-		freed, said := spoil.counts()
-		if freed != 2 {
+		if freed := spoil.freed.Load(); freed != 2 {
 			t.Errorf("%d buffers are reused, want 2", freed)
-		}
-		if why := fmt.Sprintf("%v: %q", xds.ErrDuplicateName, wide(7)); len(said) != 1 || said[0] != why {
-			t.Errorf("refused for %q, want %q", said, why)
 		}
 
 		pure := upstreamtest.NewSink() // the same responses in buffers that are never reused
@@ -202,33 +160,6 @@ func TestP18_TakenIsCopied(t *testing.T) {
 			if !strings.Contains(is, part) {
 				t.Errorf("%s is missing from the compared text:\n%s", part, is)
 			}
-		}
-
-		// A new stream's initial requests must not point into it either.
-		s.done <- errors.New("over")
-		again := f.next().request()
-		if v == xds.SotW {
-			return
-		}
-		versions := make(map[string]string)
-		for r := range sink.Newest(cds).Resources {
-			versions[r.Name] = r.OriginVersion
-		}
-		without := 0
-		for _, n := range slices.Sorted(maps.Keys(versions)) {
-			switch {
-			case strings.Contains(again, n+"="+versions[n]):
-			case strings.Contains(again, n+"="):
-				without++
-			default:
-				t.Fatalf("the next stream says %q, without %s at %q", again, n, versions[n])
-			}
-		}
-		if without != 1 { // P55: the smallest
-			t.Errorf("the next stream says %q, with %d empty versions", again, without)
-		}
-		if len(versions) != 35 || versions[wide(3)] != "two-3" || versions[wide(30)] != "one-30" {
-			t.Errorf("versions are %v", versions)
 		}
 	})
 }
