@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
@@ -161,67 +159,4 @@ func TestP63_DropForgetsUnwantedNames(t *testing.T) {
 	ty.DropWildcard()
 	equal(t, "not wanted", union(ty), "b")
 	equal(t, "lingering", a.lingering.Len(), 0)
-}
-
-// Whatever subscribers do, the invariants hold, and nothing is left of types without subscribers
-// once their names have lingered.
-func TestAudienceInvariants(t *testing.T) {
-	universe := names("n", 8)
-	held := holding(t, false, universe[:5]...)
-	rapid.Check(t, func(rt *rapid.T) {
-		now := time.Now()
-		var a Audience[int]
-		types := []*TypeAudience[int]{a.Add(func() *snapshot.Snapshot { return held }), a.Add(func() *snapshot.Snapshot { return nil })}
-		subs := [2]map[int]*snapshot.Subscription{{}, {}}
-		limit := rapid.IntRange(0, 6).Draw(rt, "limit")
-		step := func() {
-			a.Merge(now)
-			a.Expire(now, rapid.IntRange(0, 3).Draw(rt, "closed") > 0, 3*time.Second, limit)
-			if err := a.Check(); err != nil {
-				rt.Fatal(err)
-			}
-		}
-		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
-			i, m := rapid.IntRange(0, 1).Draw(rt, "type"), rapid.IntRange(0, 3).Draw(rt, "subscriber")
-			was := subs[i][m]
-			switch rapid.SampledFrom([]string{"subscribe", "subscribe", "leave", "nack", "wait"}).Draw(rt, "do") {
-			case "subscribe":
-				if was == nil {
-					types[i].Join()
-					was = snapshot.Nothing
-				}
-				sub := subscription(rapid.SliceOfDistinct(rapid.SampledFrom(append([]string{"*"}, universe...)), rapid.ID[string]).Draw(rt, "names")...)
-				types[i].Subscribe(m, was, sub)
-				subs[i][m] = sub
-			case "leave":
-				if was != nil {
-					types[i].Leave(m, was)
-					delete(subs[i], m)
-				}
-			case "nack":
-				if was != nil {
-					types[i].SetNacking(m, rapid.Bool().Draw(rt, "nacks"))
-				}
-			case "wait":
-				now = now.Add(time.Second)
-			}
-			step()
-		}
-		for i, t := range types {
-			for m, sub := range subs[i] {
-				t.Leave(m, sub)
-			}
-		}
-		a.Merge(now)
-		a.Expire(now, true, 0, 0)
-		if err := a.Check(); err != nil {
-			rt.Fatal(err)
-		}
-		for _, t := range types {
-			if !t.Unused() {
-				rt.Fatalf("left: %s", union(t))
-			}
-			a.Remove(t)
-		}
-	})
 }
