@@ -218,35 +218,6 @@ func TestP5_KeyThatFailsRefuses(t *testing.T) {
 	}
 }
 
-func TestKeysNeverCollide(t *testing.T) {
-	r := compile(t, `
-  rules:
-    - {match: node.id == "one", key: [node.cluster]}
-    - {match: node.id == "plain", key: node.cluster}
-    - key: [node.cluster, node.locality.zone]
-`)
-	get := func(id, cluster, zone string) xds.Key {
-		t.Helper()
-		k, err := r.Key(node(t, fmt.Sprintf(`{"id": %q, "cluster": %q, "locality": {"zone": %q}}`, id, cluster, zone)), expr.Peer{}, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return k
-	}
-	if get("x", "a_b", "c") == get("x", "a", "b_c") {
-		t.Error("[a_b, c] is [a, b_c]")
-	}
-	if get("x", "a/b", "c") == get("x", "a", "b/c") {
-		t.Error("[a/b, c] is [a, b/c]")
-	}
-	if get("one", "a", "") != get("plain", "a", "") {
-		t.Error("a list of one is not the expression itself")
-	}
-	if get("x", "a", "b") != get("y", "a", "b") {
-		t.Error("equal elements give two keys")
-	}
-}
-
 func TestUnmatchedNodeGetsAKeyOfItsOwn(t *testing.T) {
 	r := compile(t, "  unmatched: node\n  rules: [{match: node.cluster == \"shared\", key: node.metadata.k}]\n")
 	get := func(json string) xds.Key {
