@@ -3,7 +3,6 @@ package filesource
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -85,26 +84,6 @@ func TestP80_BrokenFromTheStart(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A dangling symlink is an unreadable file. Its content stays and it is reported, until the link is
-// removed too.
-func TestP80_DanglingLinks(t *testing.T) {
-	r := newDirectoryOrigin(t, t.TempDir())
-	must(t, os.Mkdir(r.path("..1"), 0o755))
-	for _, name := range []string{"a", "b"} {
-		must(t, os.WriteFile(filepath.Join(r.path("..1"), name+".yaml"), []byte(clustersFile("1", name+"=1")), 0o644))
-		must(t, os.Symlink(filepath.Join("..1", name+".yaml"), r.path(name+".yaml")))
-	}
-	r.run()
-	wild, _ := r.key(all(cds))
-	holds(t, wild, "a=1", "b=1")
-	must(t, os.Remove(filepath.Join(r.path("..1"), "b.yaml")))
-	at := r.log.Until(t, 0, "level=WARN", "rejected; its last valid content stays", "b.yaml")
-	holds(t, wild, "a=1", "b=1")
-	must(t, os.Remove(r.path("b.yaml")))
-	r.log.Until(t, at, "level=INFO", "origin file removed", "b.yaml")
-	holds(t, wild, "a=1")
 }
 
 // A directory without files from the start is an unreachable origin, not an empty one. So the last
