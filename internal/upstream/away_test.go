@@ -11,6 +11,7 @@ import (
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 var errTest = errors.New("for a test")
@@ -71,19 +72,31 @@ func TestP56_OriginThatFailedLongAgo(t *testing.T) {
 	}
 }
 
+// testOrigin makes an origin without a transport.
+func testOrigin(t *testing.T, log *slog.Logger) *Origin {
+	t.Helper()
+	m, err := telemetry.New(telemetry.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newOrigin(OriginOptions{Name: "o"}, m.Origin("o"), log)
+}
+
+// failedOrigin makes an origin that was connected a second ago, and then ended a stream.
+func failedOrigin(t *testing.T) *Origin {
+	s := testOrigin(t, slog.New(slog.DiscardHandler))
+	s.opens, s.tryEvery = rate.NewLimiter(opensPerSecond, 1), dialEvery
+	s.connected()
+	time.Sleep(time.Second)
+	s.ended(attemptEnd{opened: true}, errTest, time.Now())
+	return s
+}
+
 // An origin that ended streams, and then the connection, is tried each second once the connection is
 // back.
 func TestP54_FailingOriginIsTriedOnTheNextConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, err := telemetry.New(telemetry.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := newOrigin(OriginOptions{Name: "o"}, m.Origin("o"), slog.New(slog.DiscardHandler))
-		s.opens, s.tryEvery = rate.NewLimiter(opensPerSecond, 1), dialEvery
-		s.connected()
-		time.Sleep(time.Second)
-		s.ended(attemptEnd{opened: true}, errors.New("refused"), time.Now())
+		s := failedOrigin(t)
 		s.disconnected()
 		began := time.Now()
 		entered := make(chan error)
@@ -100,15 +113,7 @@ func TestP54_FailingOriginIsTriedOnTheNextConnection(t *testing.T) {
 // key has tried it since, the key itself does.
 func TestP54_OldFailureDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, err := telemetry.New(telemetry.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := newOrigin(OriginOptions{Name: "o"}, m.Origin("o"), slog.New(slog.DiscardHandler))
-		s.opens, s.tryEvery = rate.NewLimiter(opensPerSecond, 1), dialEvery
-		s.connected()
-		time.Sleep(time.Second)
-		s.ended(attemptEnd{opened: true}, errTest, time.Now())
+		s := failedOrigin(t)
 		for _, c := range []struct {
 			later time.Duration
 			want  error
@@ -122,5 +127,37 @@ func TestP54_OldFailureDoesNotCount(t *testing.T) {
 		if err := s.enter(t.Context(), new(uint64), false); !errors.Is(err, errTest) {
 			t.Errorf("not connected: %v", err)
 		}
+	})
+}
+
+// If an unreachable origin fails for a new reason, the relay logs that reason too. It limits how
+// often, because reasons may alternate.
+func TestAwayForAnotherReason(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log xdstest.Log
+		s := testOrigin(t, log.Logger())
+		says := func(away, another int) {
+			t.Helper()
+			if a, b := log.Count(`"origin is away"`), log.Count(`"origin is still away, with another error"`); a != away || b != another {
+				t.Errorf("logged %d and %d times, want %d and %d:\n%s", a, b, away, another, &log)
+			}
+		}
+		fails := func(why string) { s.ended(attemptEnd{opened: true}, errors.New(why), time.Now()) }
+		fails("refused")
+		fails("no such host")
+		says(1, 0)
+		time.Sleep(logAwayEvery)
+		fails("refused")
+		says(1, 0)
+		fails("no such host")
+		fails("certificate")
+		says(1, 1)
+		time.Sleep(logAwayEvery)
+		fails("no such host")
+		says(1, 1)
+		s.responded()
+		s.respondedEnded()
+		fails("no such host")
+		says(2, 1)
 	})
 }

@@ -125,6 +125,22 @@ func jittered(t *testing.T, what string, bound time.Duration, waits []time.Durat
 	}
 }
 
+// backsOff ends a stream again and again. The waits until the next one grow to their bound.
+func (f *fakeOrigin) backsOff(s *fakeStream) {
+	f.t.Helper()
+	var waits []time.Duration
+	for i := range 63 {
+		var d time.Duration
+		s, d = f.reopens(s)
+		if i >= 3 {
+			waits = append(waits, d)
+		} else if bound := steep.Base << i; d > bound {
+			f.t.Errorf("%v after %d failures, want at most %v", d, i+1, bound)
+		}
+	}
+	jittered(f.t, "after many failures", steep.Max, waits)
+}
+
 // answered runs a key of this name until the origin has answered it.
 func (r *relay) answered(f *fakeOrigin, name string) *fakeStream {
 	r.stream(named(rds, name))
@@ -143,17 +159,7 @@ func TestP54_FailuresBackOff(t *testing.T) {
 		r := n.relay(v, "one")
 		r.answered(f, "other")
 		s, _ := f.reopens(r.answered(f, "a"))
-		var waits []time.Duration
-		for i := range 63 {
-			var d time.Duration
-			s, d = f.reopens(s)
-			if i >= 3 {
-				waits = append(waits, d)
-			} else if bound := steep.Base << i; d > bound {
-				t.Errorf("%v after %d failures, want at most %v", d, i+1, bound)
-			}
-		}
-		jittered(t, "after many failures", steep.Max, waits)
+		f.backsOff(s)
 	})
 }
 
@@ -360,17 +366,6 @@ func TestP54_ProbesOfAKeyBackOff(t *testing.T) {
 		s = second.opens()
 		s.request()
 		s.send(resp{Type: rds, Version: "1", Resources: clusters("a")})
-		s = first.opens()
-		var waits []time.Duration
-		for i := range 63 {
-			var d time.Duration
-			s, d = first.reopens(s)
-			if i >= 3 {
-				waits = append(waits, d)
-			} else if bound := steep.Base << i; d > bound {
-				t.Errorf("%v after %d failures, want at most %v", d, i+1, bound)
-			}
-		}
-		jittered(t, "probing", steep.Max, waits)
+		first.backsOff(first.opens())
 	})
 }

@@ -100,8 +100,6 @@ func TestP56_ResponsesBeforeTheRelayOpensAnotherStream(t *testing.T) {
 				if n := log.Count("key uses another origin"); (n == 0) != answered {
 					t.Errorf("the second origin is to be tried %d times", n)
 				}
-				sink.Mu.Lock()
-				defer sink.Mu.Unlock()
 			})
 		})
 	}
