@@ -86,8 +86,8 @@ func TestRunOwnsTheGroups(t *testing.T) {
 	})
 }
 
-// A key without clients keeps its interest, and is dropped after idle_ttl.
-func TestP52_IdleKeyIsFrozenThenDropped(t *testing.T) {
+// A key without clients keeps its interest.
+func TestP52_IdleKeyIsFrozen(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a, b := w.join("web", eds).want("x", "y"), w.join("web", cds).want("*")
 		f := w.feed("web")
@@ -119,20 +119,6 @@ func TestP52_IdleKeyIsFrozenThenDropped(t *testing.T) {
 		equal(t, "requested of CDS", f.requested(cds), "")
 		time.Sleep(time.Hour)
 		equal(t, "streams", w.opened(), 1)
-
-		c.leave()
-		time.Sleep(10*time.Minute - 1)
-		equal(t, "keys just before", len(w.reg.Groups()), 1)
-		time.Sleep(time.Nanosecond)
-		synctest.Wait()
-		equal(t, "keys", len(w.reg.Groups()), 0)
-		if f.alive() {
-			t.Error("the stream still runs")
-		}
-		equal(t, "gauge", w.reg.opts.Metrics.Keys.Value(), 0)
-
-		w.join("web", eds)
-		equal(t, "streams", w.opened(), 2)
 	})
 }
 

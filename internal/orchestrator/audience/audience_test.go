@@ -111,6 +111,20 @@ func TestAudienceScripts(t *testing.T) {
 	}
 }
 
+// A type that makes room for another one takes its lingering names along.
+func TestRemovedTypeLeavesNothingLingering(t *testing.T) {
+	var a Audience[int]
+	ty, sub := a.Add(func() *snapshot.Snapshot { return holding(t, false, "a") }), subscription("*", "a")
+	ty.Join()
+	ty.Subscribe(1, snapshot.Nothing, sub)
+	a.Merge(time.Now())
+	ty.Leave(1, sub)
+	a.Merge(time.Now())
+	equal(t, "lingering", a.lingering.Len(), 2)
+	a.Remove(ty)
+	equal(t, "lingering then", a.lingering.Len(), 0)
+}
+
 // Whether a subscriber exceeds the limit changes nothing. What it wanted is withdrawn, and it stays
 // a subscriber.
 func TestExceedsChangesNothing(t *testing.T) {
