@@ -115,18 +115,6 @@ func TestP39_StoredResourcesComeBackAsTheyWere(t *testing.T) {
 	})
 }
 
-// A resource read from disk shares its memory with an equal one from an origin.
-func TestStoredResourcesShareTheirContent(t *testing.T) {
-	typ := TypeOf(ClusterType)
-	r, err := NewResource(typ, "a", appendString(nil, anyTypeURL, string(ClusterType)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if back := storeAndRead(t, typ, r); !back.SharesBody(r) {
-		t.Error("the bytes are in memory twice")
-	}
-}
-
 // ReadStored refuses what AppendStored cannot have written.
 func TestReadStoredRefuses(t *testing.T) {
 	typ := TypeOf(ClusterType)
