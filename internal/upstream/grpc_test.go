@@ -19,7 +19,6 @@ import (
 	"xdsrelay/internal/upstream/connections"
 	"xdsrelay/internal/upstream/timing"
 	"xdsrelay/internal/xds"
-	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
 )
 
@@ -130,29 +129,6 @@ func TestGroupErrorEndsRun(t *testing.T) {
 	s.send(resp{Type: rds, Resources: clusters("a")})
 	if err := <-ended; !errors.Is(err, over) {
 		t.Errorf("Run returned %v", err)
-	}
-}
-
-func TestRunEndsWithItsContext(t *testing.T) {
-	f := startFake(t)
-	r := startRelay(t, xds.SotW, Options{}, f.address)
-	for _, types := range [][]snapshot.TypeInterest{nil, {named(rds, "a")}} {
-		ctx, cancel := context.WithCancel(r.ctx)
-		sink := newTestSink()
-		stream := r.client.NewSource(testKey, nil, sink, nil)
-		stream.SetInterest(sink.Want(types...))
-		ended := make(chan error, 1)
-		r.wg.Go(func() { ended <- stream.Run(ctx) })
-		if types != nil {
-			f.next().request()
-		}
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run returned %v", err)
-		}
-	}
-	if n := r.client.Origins()[0].Streams; n != 0 {
-		t.Errorf("%d streams left", n)
 	}
 }
 

@@ -59,40 +59,6 @@ func TestP59_DeltaUnsubscribedNamesAreSplit(t *testing.T) {
 	}
 }
 
-// After a reconnect the first request has as many held names as fit, each with its version. Only
-// the smallest has none (P55). The other names follow without versions.
-func TestP59_DeltaReconnectWithVersionsThatDoNotFit(t *testing.T) {
-	r := newProtocolFixture(t, xds.Delta)
-	names := many(100)
-	r.want(named(eds, names...))
-	r.requests()
-	r.respond(resp{Type: eds, Resources: clusters(names[50:]...)}) // the first half is not held
-	r.max = 500
-	r.connect()
-	first := r.next()
-	m := new(discoveryv3.DeltaDiscoveryRequest)
-	mustUnmarshal(t, first.bytes(), m)
-	with := m.InitialResourceVersions
-	if len(with) == 0 || len(with)+first.VersionsLeftOut != 50 {
-		t.Fatalf("%d versions and %d left out", len(with), first.VersionsLeftOut)
-	}
-	for name, v := range with {
-		if v != "v"+name && (v != "" || name != names[50]) || !slices.Contains(m.ResourceNamesSubscribe, name) {
-			t.Errorf("version %s=%s in a request for %v", name, v, m.ResourceNamesSubscribe)
-		}
-	}
-	requested := m.ResourceNamesSubscribe
-	for _, q := range r.requests() {
-		if len(q.InitialResourceVersions) > 0 {
-			t.Errorf("versions in a later request: %v", q)
-		}
-		requested = append(requested, q.ResourceNamesSubscribe...)
-	}
-	if slices.Sort(requested); !slices.Equal(requested, names) {
-		t.Errorf("requested %v", requested)
-	}
-}
-
 // A request that fits is not split.
 func TestP59_DeltaRequestThatFitsIsNotSplit(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)

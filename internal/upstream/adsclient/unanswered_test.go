@@ -153,21 +153,6 @@ func TestP64_ResubscribedNameIsOverdue(t *testing.T) {
 	})
 }
 
-// Between two requests, a name may be forgotten and wanted again.
-func TestP64_ResubscribedBetweenTwoRequests(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		r := newProtocolFixture(t, v)
-		r.want(named(eds, "a", "b"))
-		r.flush()
-		r.respond(resp{Type: eds, Version: "1", Resources: clusters("a", "b")})
-		r.flush()
-		r.set(named(eds, "a"))
-		r.want(named(eds, "a", "b"))
-		r.flush()
-		r.overdue(overdueAfter)
-	})
-}
-
 // In delta, a name whose version the first request listed counts as answered. The origin need not
 // answer it.
 func TestP64_DeltaListedIsAnswered(t *testing.T) {

@@ -3,8 +3,6 @@ package filesource
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -238,34 +236,6 @@ func TestP80_AliasesAreBounded(t *testing.T) {
 	for what, text := range map[string]string{"aliases": bomb, "merges": merges} {
 		if _, err := parseFile(".yaml", []byte(text), noneHeld); !errors.Is(err, xds.ErrUnreadable) {
 			t.Errorf("%s: %v", what, err)
-		}
-	}
-}
-
-func TestP80_DemoIsReadable(t *testing.T) {
-	const dir = "../../../config/demo"
-	files, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	types := map[xds.TypeURL]int{}
-	for _, f := range files {
-		if !served(f.Name()) {
-			continue
-		}
-		raw, err := os.ReadFile(filepath.Join(dir, f.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := parseFile(filepath.Ext(f.Name()), raw, noneHeld)
-		if err != nil {
-			t.Fatalf("%s: %v", f.Name(), err)
-		}
-		types[s[0].url] += len(s[0].resources)
-	}
-	for _, typ := range []xds.TypeURL{cds, eds, xds.ListenerType, rds} {
-		if types[typ] == 0 {
-			t.Errorf("no %s", typ)
 		}
 	}
 }
