@@ -86,5 +86,9 @@ func TestP26_WakesClientsThatSubscribeByAlias(t *testing.T) {
 		woken("the last subscriber goes", false, false, true)
 		f.cannot(t, vhds, "r/a", "r/b")
 		woken("what cannot be resolved", true, true, false)
+		a.Resubscribe([]string{"r/a"})
+		woken("it is requested again", false, false, false)
+		f.cannot(t, vhds, "r/a")
+		woken("it cannot be resolved again", true, false, false)
 	})
 }

@@ -115,6 +115,7 @@ func TestAudienceScripts(t *testing.T) {
 func TestRemovedTypeLeavesNothingLingering(t *testing.T) {
 	var a Audience[int]
 	ty, sub := a.Add(func() *snapshot.Snapshot { return holding(t, false, "a") }), subscription("*", "a")
+	other := a.Add(func() *snapshot.Snapshot { return nil })
 	ty.Join()
 	ty.Subscribe(1, snapshot.Nothing, sub)
 	a.Merge(time.Now())
@@ -123,6 +124,7 @@ func TestRemovedTypeLeavesNothingLingering(t *testing.T) {
 	equal(t, "lingering", a.lingering.Len(), 2)
 	a.Remove(ty)
 	equal(t, "lingering then", a.lingering.Len(), 0)
+	equal(t, "the other type is left", len(a.types) == 1 && a.types[0] == other, true)
 }
 
 // Whether a subscriber exceeds the limit changes nothing. What it wanted is withdrawn, and it stays
