@@ -64,6 +64,7 @@ func TestP65_TypeIsForgotten(t *testing.T) {
 		pass(10 * time.Second)
 		equal(t, "in the State", a.State().Snapshot(eds), nil)
 		equal(t, "types", len(w.status("web").Types), 1)
+		equal(t, "to the stream", f.sink.Newest(eds), nil)
 		equal(t, "x", w.join("web", eds).want("x").sees(subscription("x"), "x"), "?")
 	})
 }

@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -161,6 +162,18 @@ func TestRelays_CompleteAnswers(t *testing.T) {
 	})
 }
 
+// When the origin's stream ends, relays drop its do_not_cache resources too (P63).
+func TestRelays_EndWithUncacheableResources(t *testing.T) {
+	bubble(t, nil, func(w *registryFixture) {
+		c, r := w.join("web", cds).want("*"), w.mustRelay("web", cds).want("*")
+		f := w.feed("web")
+		f.reached()
+		f.bring(t, cds, true, uncached(t, cds, "a", "1"))
+		f.hand(t, snapshot.Update{Type: cds, Wildcard: true, Ended: true})
+		equal(t, "the relay, and the client, are ended", fmt.Sprint(r.refusal() != nil, c.refusal() != nil), "true false")
+	})
+}
+
 // What is stored is served to clients, and not to other relays.
 func TestRelays_DoNotSeeWhatIsStored(t *testing.T) {
 	dir := t.TempDir()
@@ -194,6 +207,7 @@ func TestRelays_AreNoClients(t *testing.T) {
 		equal(t, "stored", g.find(cds).storeWriter.newest.Load() == nil, true)
 		equal(t, "counted as routed", g.routed.Load(), 0)
 		equal(t, "node upstream", g.node.ID, "from-web")
+		equal(t, "key", r.Key(), xds.NewKey("web"))
 	})
 }
 

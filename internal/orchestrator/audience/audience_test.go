@@ -61,6 +61,7 @@ func TestAudienceScripts(t *testing.T) {
 		{"room for wanted names", named, 2, "1:a,b 1:b 2:c", "a b | a b | b c"},
 		{"only as much room as is needed", named, 3, "1:a," + long + " 1:a 1 1: 2:b,c", strings.Repeat("a "+long+" | ", 4) + "a b c"},
 		{"the wildcard makes no room", named, 1, "1:* 1:a", "* | * a"},
+		{"a lingering wildcard makes no room", wild, 1, "1:* 1: 2:a,b", "* | * | * a b"},
 		{"the wildcard serves a name", wild, 0, "1:* 1:w 10 10", "* | * w | * w | * w"},
 		{"and none any more", wild, 0, "1:* 1:w 10 1: 2:x 10", "* | * w | * w | * | * x | x"},
 	} {

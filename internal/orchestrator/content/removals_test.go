@@ -35,4 +35,5 @@ func TestP36_WaitingDeletionsCostNothing(t *testing.T) {
 	v.Remove(start.Add(delay+10), delay)
 	equal(t, "due", r.due(delay), start.Add(delay+11))
 	equal(t, "waiting", len(r.waiting), n/2-5)
+	equal(t, "an ACK of a type whose deletions do not wait", New(false).Add(xds.TypeOf(xds.RouteType), new(notes)).Acked(1), false)
 }

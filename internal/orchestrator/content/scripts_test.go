@@ -27,6 +27,8 @@ func TestP36_Removals(t *testing.T) {
 			state -bad                    -> *bad=-; *b=1
 			state good=1; ack; state -good -> *good=1
 			5s                            -> *good=-; *b=-`,
+		"it does not wait either if the key subscribes to more names meanwhile": `
+			names a b; update b=1; ack; update a=1; names a b c; update -a -> a=-`,
 		"all wait before the first ACK, because clients may have them since before a restart": `
 			wildcard; state a=1 b=1; state -b -> *b=1
 			ack; state -a                 -> *a=1
