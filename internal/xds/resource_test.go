@@ -304,6 +304,40 @@ func TestP39_BytesPassThrough(t *testing.T) {
 	}
 }
 
+// Take returns the held resource if it is equal, and copies what it keeps.
+func TestTakeCopiesOnlyWhatChanged(t *testing.T) {
+	typ := TypeOf(VHostType)
+	parse := func(version, content string) ([]byte, *ParsedResource) {
+		msg := wire(4, string(VHostType), 2, wire(3, "v", 1, version, 2, anyWire(VHostType, wire(1, "v", 9, content)), 4, "a"))
+		r, err := ParseResponse(Delta, msg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return msg, &r.Resources[0]
+	}
+	msg, raw := parse("1", "x")
+	held := raw.Take(typ, nil)
+	want := bytes.Clone(held.Any())
+	clear(msg) // gRPC reuses the buffer
+	if !bytes.Equal(held.Any(), want) || held.Name != "v" || held.Aliases[0] != "a" || held.OriginVersion != "1" {
+		t.Error("the resource aliases the message")
+	}
+	_, raw = parse("1", "x")
+	if raw.Take(typ, held) != held {
+		t.Error("an equal resource was copied")
+	}
+	msg, raw = parse("2", "x")
+	renamed := raw.Take(typ, held)
+	clear(msg)
+	if renamed == held || renamed.OriginVersion != "2" || held.OriginVersion != "1" || &renamed.body[0] != &held.body[0] || !renamed.Same(held) {
+		t.Error("with a new version of the origin: the bytes were copied, or the version is wrong")
+	}
+	_, raw = parse("2", "y")
+	if changed := raw.Take(typ, held); changed.Same(held) || changed.Version == held.Version {
+		t.Error("Take returned the earlier resource")
+	}
+}
+
 func TestNewResource(t *testing.T) {
 	in := anyWire(ClusterType, marshal(t, &clusterv3.Cluster{Name: "c"}))
 	r, err := NewResource(TypeOf(ClusterType), "c", in)

@@ -29,7 +29,8 @@ func TestP39_ErrorsAreKeptPerName(t *testing.T) {
 	if got := step(Update{Errors: []*xds.ResourceError{denied, resourceErrorOf(t, "c", codes.Internal, "")}}); !slices.Equal(got, []string{"a", "c"}) {
 		t.Errorf("changed %v", got)
 	}
-	if s.Resource("a") != a || s.Error(namesSub("a"), "a") != denied || s.Error(namesSub("b"), "a") != nil || s.Error(wildcardSub(), "a") != nil {
+	if s.Resource("a") != a || s.Error(namesSub("a"), "a") != denied || s.Error(namesSub("b"), "a") != nil || s.Error(wildcardSub(), "a") != nil ||
+		s.Error(&Subscription{Wildcard: true, Names: xds.NewNameSet("a")}, "a") != denied {
 		t.Error("not shown beside the resource, or shown to other clients")
 	}
 	if _, is := s.Look(namesSub("c"), "c"); is != Pending || !s.Known("c") || s.ErrorCount() != 2 {

@@ -153,6 +153,9 @@ func TestState(t *testing.T) {
 	if (*State)(nil).Snapshot(xds.ClusterType) != nil {
 		t.Error("the nil State has a snapshot")
 	}
+	if _, is := (*Snapshot)(nil).Look(namesSub("a"), "a"); is != Pending {
+		t.Error("a nil snapshot does not return Pending")
+	}
 	if c.Lineage == e.Lineage {
 		t.Error("two builders have one lineage")
 	}

@@ -56,6 +56,20 @@ func TestVersionProgressIsOneForAVersion(t *testing.T) {
 	}
 }
 
+// A heartbeat makes a snapshot but no version. A client with the snapshot before it has the version
+// (P62).
+func TestP62_HeartbeatsMakeNoVersion(t *testing.T) {
+	b, now := NewBuilder(xds.TypeOf(xds.EndpointType)), time.Now()
+	up := func(ttl time.Duration) Update {
+		return Update{Type: xds.EndpointType, Version: "v1", Changed: []*xds.Resource{timed(t, "a", "1", ttl, now)}}
+	}
+	first := snapshotWithProgress(b, nil, up(time.Minute))
+	beat := snapshotWithProgress(b, first, up(2*time.Minute))
+	if beat == first || beat.Progress != first.Progress || beat.Progress.Newest() != first.Gen {
+		t.Errorf("generation %d after %d: %+v", beat.Gen, first.Gen, beat.Progress)
+	}
+}
+
 func TestAckQuantiles(t *testing.T) {
 	r := new(VersionProgress)
 	c := r.Counts()
