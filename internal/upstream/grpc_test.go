@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -112,6 +113,11 @@ func TestP52_SlowGroupHoldsUpNoRequest(t *testing.T) {
 	}
 	close(sink.Gate)
 	s.got("RDS nonce 1")
+}
+
+// A stream that never wants anything ends with its context. The fixture waits for that.
+func TestRunWithoutInterest(t *testing.T) {
+	startRelay(t, xds.SotW, Options{}, "127.0.0.1:1").stream()
 }
 
 func TestGroupErrorEndsRun(t *testing.T) {
@@ -254,7 +260,7 @@ func TestP18_RepeatedNACKsOnTheWire(t *testing.T) {
 		f := n.origin("one")
 		r := startRelay(t, v, Options{Dialer: n.dial, Backoff: timing.Backoff{Base: time.Second, Max: time.Second},
 			Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))}, addressOf("one"))
-		r.stream(named(rds, "a"))
+		key, sink := r.stream(named(rds, "a"))
 		s := f.opens()
 		s.request()
 		began := time.Now()
@@ -270,6 +276,19 @@ func TestP18_RepeatedNACKsOnTheWire(t *testing.T) {
 		if warn, all := log.Count(`level=WARN msg="relay rejected a response`), log.Count("relay rejected a response"); warn != 1 || all != 20 {
 			t.Errorf("%d lines, %d warnings:\n%s", all, warn, log)
 		}
+		rejected := func(what string, want int) {
+			t.Helper()
+			synctest.Wait()
+			if got := r.client.Origins()[0].Rejected; len(got) != want {
+				t.Errorf("%s: %+v", what, got)
+			}
+		}
+		rejected("after NACKs", 1)
+		key.SetInterest(sink.Want(named(eds, "b")))
+		time.Sleep(time.Second)
+		rejected("once nobody wants the type", 0)
+		s.raw([]byte("garbage")) // no reply is possible: the stream ends
+		f.opens()
 	})
 }
 

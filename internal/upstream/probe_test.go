@@ -168,6 +168,27 @@ func TestP56_UnansweredTypesAreWaitedFor(t *testing.T) {
 	})
 }
 
+// A key does not return to an origin that accepts streams but sends no valid response.
+func TestP56_SilenceAndGarbageAreNoAnswers(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		first, second := startFake(t), startFake(t)
+		r := startRelay(t, v, Options{}, first.address, second.address)
+		_, sink, _ := r.failOver(first, second, named(rds, "a"))
+		probe := first.serve(1)
+		probe.send(resp{Type: rds, Resources: clusters("a", "a")})
+		if got := probe.request(); !strings.Contains(got, "NACK") {
+			t.Errorf("request %s", got)
+		}
+		sink.Mu.Lock()
+		if s := sink.lastStatus(); s.Origin != second.address {
+			t.Errorf("status %+v", s)
+		}
+		sink.Mu.Unlock()
+		probe.send(resp{Type: rds, Resources: clusters("a")})
+		sink.UntilNames(t, rds, "a")
+	})
+}
+
 // A probe without answers gives its place to other keys. That is logged once, and does not count as
 // a failure of the origin.
 func TestP56_SilenceKeepsNoOtherKeyFromReturning(t *testing.T) {
@@ -245,6 +266,30 @@ func TestP56_ProbesFollowTheInterest(t *testing.T) {
 		probe = first.next()
 		if got := probe.request(); !strings.HasPrefix(got, ask(v, "CDS", "b")) {
 			t.Errorf("request %s", got)
+		}
+	})
+}
+
+// A key whose interest ends while it waits does not take a place from another key.
+func TestP56_KeyThatWantsNothingTakesNoPlace(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		first, second := n.origin("one"), n.origin("two")
+		r := n.relay(v, "one", "two")
+		r.fail(r.client.origins[0])
+		r.keyed(second, "k0")
+		probe := first.serve(1) // it has the place
+		idle, sink := r.keyed(second, "k1")
+		synctest.Wait() // k1 waits for a place
+		idle.SetInterest(sink.Want())
+		_, sink = r.keyed(second, "k2")
+		probe.done <- nil
+		for sink.heldAs(rds, "k2").OriginVersion != "A" && sink.Snapshots[rds].OriginVersion() != "A" {
+			s := first.opens()
+			if strings.Contains(s.request(), "k1") {
+				t.Error("the key without interest probes")
+			}
+			s.send(resp{Type: rds, Version: "A", Resources: []res{{Name: "k0", Version: "A"}, {Name: "k2", Version: "A"}}})
+			synctest.Wait()
 		}
 	})
 }

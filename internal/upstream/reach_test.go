@@ -78,6 +78,9 @@ func TestWrongOriginsShowWithoutAClient(t *testing.T) {
 			}
 			_, sink := r.stream(named(rds, "a"))
 			sink.Until(t, "failure", func() bool { return sink.lastStatus().Failed })
+			if first := sink.statuses[0]; first.Origin != at.Name || first.Err != nil || first.Connected {
+				t.Errorf("before it failed: %+v", first)
+			}
 			if err := sink.lastStatus().Err; !strings.Contains(err.Error(), c.want) {
 				t.Errorf("the stream failed with %q, want %q", err, c.want)
 			}
