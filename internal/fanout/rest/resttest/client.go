@@ -50,14 +50,9 @@ func (r *Client) HTTP(protocol string) *http.Client {
 // Dial opens a plain connection to the listener.
 func (r *Client) Dial() net.Conn {
 	r.T.Helper()
-	c, err := net.Dial("tcp", strings.TrimPrefix(r.Base, "http://"))
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	c := xdstest.Must(net.Dial("tcp", strings.TrimPrefix(r.Base, "http://")))(r.T)
 	r.T.Cleanup(func() { _ = c.Close() }) // closed by the server, as a rule
-	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
-		r.T.Fatal(err)
-	}
+	xdstest.NoError(r.T, c.SetDeadline(time.Now().Add(20*time.Second)))
 	return c
 }
 
@@ -100,10 +95,7 @@ func (r *Client) Do(c *http.Client, req *http.Request) (*Reply, error) {
 // Body is a poll's body as Envoy writes it, with the field names of the proto file.
 func Body(t testing.TB, m proto.Message) []byte {
 	t.Helper()
-	b, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := xdstest.Must(protojson.MarshalOptions{UseProtoNames: true}.Marshal(m))(t)
 	return b
 }
 
@@ -176,10 +168,7 @@ func (r *Client) Holds(got *Reply) string {
 	r.T.Helper()
 	s := ""
 	for _, a := range r.Response(got).Resources {
-		m, err := a.UnmarshalNew()
-		if err != nil {
-			r.T.Fatal(err)
-		}
+		m := xdstest.Must(a.UnmarshalNew())(r.T)
 		f := m.ProtoReflect().Descriptor().Fields().ByNumber(1)
 		s += m.ProtoReflect().Get(f).String() + " "
 	}
