@@ -6,7 +6,7 @@
 //   - key.go, node.go, nameset.go: aggregation keys, client nodes, sets of resource names
 //   - client_features.go: what a client's features mean for the format of its resources
 //   - request.go: a request of a client, scanned on the wire
-//   - response_parse.go: a response of an origin, split into resources
+//   - response_parse.go, response_faults.go: a response of an origin, split into resources
 //   - response_encode.go: the bytes of a response to clients
 //   - resource.go and resource_*.go: one resource: content, versions, aliases and globs, TTL,
 //     errors, and its format on disk

@@ -28,26 +28,16 @@ func (r *Resource) Storable() bool { return r.HasBody() && !r.Uncacheable && r.t
 // AppendStored appends the resource in the format that ReadStored reads. The resource must be
 // Storable. Removed aliases come back: a resource that is read has all aliases that it lists.
 func (r *Resource) AppendStored(b []byte) []byte {
-	b = protowire.AppendTag(b, storedResource, protowire.BytesType)
-	b = protowire.AppendVarint(b, uint64(r.storedResourceSize()))
-	b = appendString(b, resourceName, r.Name)
+	resource := appendString(nil, resourceName, r.Name)
 	if r.OriginVersion != "" {
-		b = appendString(b, resourceVersion, r.OriginVersion)
+		resource = appendString(resource, resourceVersion, r.OriginVersion)
 	}
-	b = append(b, r.body...)
-	b = append(b, r.extra...)
+	resource = append(append(resource, r.body...), r.extra...)
+	b = protowire.AppendBytes(protowire.AppendTag(b, storedResource, protowire.BytesType), resource)
 	if r.GivenVersion != r.OriginVersion {
 		b = appendString(b, storedGiven, r.GivenVersion)
 	}
 	return b
-}
-
-func (r *Resource) storedResourceSize() int {
-	n := fieldSize(len(r.Name)) + len(r.body) + len(r.extra)
-	if r.OriginVersion != "" {
-		n += fieldSize(len(r.OriginVersion))
-	}
-	return n
 }
 
 // ReadStored parses a resource of type t that AppendStored wrote. It applies the same checks as to
