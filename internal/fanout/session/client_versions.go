@@ -1,6 +1,7 @@
 package session
 
 import (
+	"slices"
 	"time"
 
 	"xdsrelay/internal/xds"
@@ -160,4 +161,13 @@ func (p planner) addMissedRemovals() {
 		}
 	}
 	sortUnique(&p.content.Removed)
+}
+
+// alreadyHas reports whether the client stated this version of the resource at first, so that it
+// need not be sent (P27). It is sent if the client requested it by an alias since (P23).
+func (p planner) alreadyHas(name string, r *xds.Resource) bool {
+	s := p.s
+	version, stated := s.clientVersions.initial()[name]
+	return stated && version == s.form.Version(r) && (!s.Type.AlwaysResend || s.form.Relay) &&
+		!slices.ContainsFunc(r.AliasesAndGlob(), func(h string) bool { return s.forced.names[h] == byRequest })
 }

@@ -30,18 +30,6 @@ type Summary struct {
 	LaterErrors      []string // names whose errors are sent later, since their resources are in the response (P39)
 }
 
-// FrameKey identifies a response of one snapshot that sessions share: sessions with equal keys are
-// sent the same. It has the generation of the snapshot that they were sent before, and no pointer,
-// so that a frame keeps no old snapshot alive.
-type FrameKey struct {
-	form         xds.ResourceFormat
-	full, force  bool
-	allNew       bool // everything in it is new to the client, so all followers are sent too (P37)
-	sub, sentBy  *snapshot.Subscription
-	lineage, gen uint64
-	renewals     renewalKey
-}
-
 // Empty reports whether there is nothing to send.
 func (c *Content) Empty() bool {
 	return len(c.Changed)+len(c.Heartbeats)+len(c.Removed)+len(c.Errors) == 0 && !c.forced
@@ -60,7 +48,12 @@ func (p *Plan) Content() Content {
 func (p *Plan) compare() Content {
 	k, to, now := &p.Key, p.To, p.At
 	c := Content{forced: k.force, full: k.full, Summary: Summary{HeartbeatVersion: k.renewals.version}}
-	for _, name := range p.names() {
+	names := p.base.candidates(to, k.sub)
+	if k.form.WithTTL {
+		names = append(names, to.Renewed(p.base.snapshot, p.base.sentBy(k.sub))...)
+	}
+	sortUnique(&names)
+	for _, name := range names {
 		had, was := p.base.look(k.sub, name)
 		has, is := see(to, k.sub, name, had, was)
 		if is == snapshot.Present && has.Expired(now) {
@@ -93,16 +86,6 @@ func (p *Plan) compare() Content {
 	c.Follows = followers(c.Changed)
 	c.fill(k, to, now)
 	return c
-}
-
-// names are the names, sorted, that may differ between what was sent and the snapshot.
-func (p *Plan) names() []string {
-	names := p.base.candidates(p.To, p.Key.sub)
-	if p.Key.form.WithTTL {
-		names = append(names, p.To.Renewed(p.base.snapshot, p.base.sentBy(p.Key.sub))...)
-	}
-	sortUnique(&names)
-	return names
 }
 
 // fill sets the content of a full-state response: all resources that the client is to have. It

@@ -1,8 +1,6 @@
 package session
 
 import (
-	"slices"
-
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
@@ -178,15 +176,6 @@ func (p planner) addName(name string) {
 	if removed {
 		p.content.Removed = append(p.content.Removed, name)
 	}
-}
-
-// alreadyHas reports whether the client stated this version of the resource at first, so that it
-// need not be sent (P27). It is sent if the client requested it by an alias since (P23).
-func (p planner) alreadyHas(name string, r *xds.Resource) bool {
-	s := p.s
-	version, stated := s.clientVersions.initial()[name]
-	return stated && version == s.form.Version(r) && (!s.Type.AlwaysResend || s.form.Relay) &&
-		!slices.ContainsFunc(r.AliasesAndGlob(), func(h string) bool { return s.forced.names[h] == byRequest })
 }
 
 // leftBehind reports whether the client may still have a deleted resource of this name, although

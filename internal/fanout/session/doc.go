@@ -29,11 +29,11 @@
 //	acks.go             pending ACKs: whether a request is an ACK, a NACK or stale
 //	nacks.go            what the client rejected, and when it is sent again
 //	compare.go          what the client has against what it is to have: changed, removed, pending
-//	plan.go             Next: what to send now, if anything
+//	plan.go             Next: what to send now, if anything (frame_key.go: shared responses)
 //	sotw.go             SotW: changes of the list of names, the next response
 //	delta.go            delta: changes of the subscription, the next response
 //	ttl.go              TTLs and heartbeats
-//	content.go          a response's content, the key of shared responses, the manifest
+//	content.go          a response's content, the manifest
 //	inspect.go          what the client has, for status, CSDS and metrics
 //
 // # Concurrency

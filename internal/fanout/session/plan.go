@@ -55,9 +55,6 @@ const (
 // Sends reports whether there may be something to send. Its Content says whether there is.
 func (p *Plan) Sends() bool { return p.do == shared || p.do == own }
 
-// Shared reports whether other sessions may have an equal Key, and then send the same.
-func (p *Plan) Shared() bool { return p.do == shared && !p.Key.sub.Unshared.Load() }
-
 // Next plans what to send of a snapshot now. It changes nothing but the time until which the
 // session waits for names (P67). The caller passes the plan to Planned, and then to Sent,
 // NothingToSend or TooLarge.
@@ -133,16 +130,6 @@ type planner struct {
 func (c comparison) planner(p *Plan, now time.Time) planner {
 	p.To, p.At, p.Limit, p.base = c.to, now, c.s.limit, c.baseline()
 	return planner{c, p}
-}
-
-// key identifies the difference between what the client was sent and what it is to have.
-func (p planner) key() FrameKey {
-	s := p.s
-	k := FrameKey{form: s.form, full: s.fullState(), sub: s.sub.effective, sentBy: s.delivered.sentBy(s.sub.effective), renewals: p.renewalKey(p.At)}
-	if sent := s.delivered.snapshot; sent != nil {
-		k.lineage, k.gen = sent.Lineage, sent.Gen
-	}
-	return k
 }
 
 // changedNames are the names, sorted, that an own response has to include: the changed names, the
