@@ -6,25 +6,6 @@ import (
 	"strings"
 )
 
-// readiness is the answer to /ready.
-type readiness struct {
-	Ready bool   `json:"ready"`
-	State string `json:"state"`
-}
-
-func (s *Server) ready(*http.Request) (int, any) {
-	now := s.phase.Load()
-	out := readiness{Ready: now == serving, State: phases[now]}
-	if !out.Ready {
-		return http.StatusServiceUnavailable, out
-	}
-	return http.StatusOK, out
-}
-
-func (s *Server) live(*http.Request) (int, any) {
-	return http.StatusOK, map[string]bool{"live": true}
-}
-
 // drain tells the relay to drain, and does not wait: the relay's end also ends this connection.
 func (s *Server) drain(r *http.Request) (int, any) {
 	if s.phase.Swap(draining) != draining {

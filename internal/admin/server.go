@@ -355,22 +355,3 @@ func (s *Server) MayServe(a net.Addr) error {
 	}
 	return fmt.Errorf("admin %s: needs admin.token_file, because the address is not loopback", a)
 }
-
-// The phases of the relay, in order.
-const (
-	starting int32 = iota
-	serving
-	draining
-)
-
-var phases = [...]string{starting: "starting", serving: "serving", draining: "draining"}
-
-// SetReady changes the phase: with true to serving, with false to draining. The relay never leaves
-// draining.
-func (s *Server) SetReady(ready bool) {
-	if ready {
-		s.phase.CompareAndSwap(starting, serving)
-	} else {
-		s.phase.CompareAndSwap(serving, draining)
-	}
-}
