@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,9 +16,7 @@ func TestAdminCertificate(t *testing.T) {
 	dir := files(t, map[string]string{"ca.crt": string(ca.PEM())})
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, path, text)
 		return path
 	}
 	serve := func(name string, opts ...tlstest.Option) (address, config string) {

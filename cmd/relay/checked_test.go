@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,9 +20,7 @@ func TestFaultsAreTheSameEverywhere(t *testing.T) {
 			o.configured(base)
 			o.start()
 			file := filepath.Join(o.dir, "relay.yaml")
-			if err := os.WriteFile(file, []byte(base+text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			write(t, file, base+text)
 			code, said, _ := runRelay("validate", "--config", file)
 			if code != 1 || said == "" {
 				t.Fatalf("validate: %d %s", code, said)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -70,9 +69,7 @@ func TestExplainDiff(t *testing.T) {
 	}
 	secured = "localhost:" + port
 	for name, address := range map[string]string{"moved.yaml": "127.0.0.1:1", "here.yaml": plain} {
-		if err := os.WriteFile(in(name), []byte(quiet+"admin: {address: '"+address+"'}\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, in(name), quiet+"admin: {address: '"+address+"'}\n")
 	}
 	for _, c := range []struct {
 		args []string

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -119,9 +118,7 @@ func TestHealth(t *testing.T) {
 	})
 	at := running(t, filepath.Join(dir, "relay.yaml"))
 	file := filepath.Join(dir, "other.yaml")
-	if err := os.WriteFile(file, []byte("upstream: {origins: [{address: 'file:.'}]}\nadmin: {address: '"+at+"', token_file: none}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, file, "upstream: {origins: [{address: 'file:.'}]}\nadmin: {address: '"+at+"', token_file: none}\n")
 	for _, args := range [][]string{{"--admin", at}, {"--config", file}} {
 		if code, out, errs := runRelay(append([]string{"health"}, args...)...); code != 0 || out != "the relay at http://"+at+" is live\n" || errs != "" {
 			t.Errorf("%v: %d %s%s", args, code, out, errs)

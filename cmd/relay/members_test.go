@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -110,9 +109,7 @@ func TestMembers(t *testing.T) {
 		}
 	}
 	node := filepath.Join(all[0].dir, "node.yaml")
-	if err := os.WriteFile(node, []byte("id: n\ncluster: "+key+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, node, "id: n\ncluster: "+key+"\n")
 	if code, out := all[1].run("explain", "--node", node); code != 0 || !strings.Contains(out, "\nkey      "+key+"\nowner    relay-1\n") {
 		t.Errorf("%d %s", code, out)
 	}

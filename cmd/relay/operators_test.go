@@ -58,6 +58,19 @@ func (o *operated) start() {
 	o.stop = xdstest.Run(o, func(ctx context.Context) error { return o.relay.Run(ctx, context.Background()) })
 }
 
+// restart stops the relay, changes its configuration, and starts it again.
+func (o *operated) restart(change func(text string) string) {
+	o.Helper()
+	o.stop()
+	file := filepath.Join(o.dir, "relay.yaml")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		o.Fatal(err)
+	}
+	write(o, file, change(string(text)))
+	o.start()
+}
+
 // gives writes clusters to the origin: pairs of a name and an alt_stat_name.
 func (o *operated) gives(version string, clusters ...string) {
 	o.Helper()
@@ -66,12 +79,7 @@ func (o *operated) gives(version string, clusters ...string) {
 		text += fmt.Sprintf("- {'@type': %s, name: %s, alt_stat_name: %s, connect_timeout: 1s}\n", xds.ClusterType, clusters[i], clusters[i+1])
 	}
 	file := filepath.Join(o.dir, "origin", "clusters.yaml")
-	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
-		o.Fatal(err)
-	}
-	if err := os.Rename(file+".new", file); err != nil {
-		o.Fatal(err)
-	}
+	replace(o, file, text)
 }
 
 // scriptedClient is a client of either variant that answers when it is told to.
@@ -290,9 +298,7 @@ func TestWhichRelayIsAsked(t *testing.T) {
 	if err := os.MkdirAll("config", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(config.DefaultFile, []byte(origins+"admin: {address: '127.0.0.2:2'}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, config.DefaultFile, origins+"admin: {address: '127.0.0.2:2'}\n")
 	asked("http://127.0.0.2:2")
 	asked("http://127.0.0.1:1", "--admin", "127.0.0.1:1")
 }
@@ -318,9 +324,7 @@ func TestAdminAddressOfABrokenFile(t *testing.T) {
 		{"log: {level: loud\nadmin: {address: 'ADMIN'}\n", "broken.yaml:"},
 	} {
 		file := filepath.Join(o.dir, "broken.yaml")
-		if err := os.WriteFile(file, []byte(strings.ReplaceAll(c.text, "ADMIN", o.admin)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, file, strings.ReplaceAll(c.text, "ADMIN", o.admin))
 		_, out, errs := runRelay("status", "--config", file)
 		if said := out + errs; !strings.Contains(said, c.want) || strings.Contains(said, "loud\"") {
 			t.Errorf("%s: %s, want %s", c.text, said, c.want)
@@ -342,9 +346,7 @@ func TestTokenOfTheConfiguration(t *testing.T) {
 		"wrong":   "KEY: the relay at http://" + at + " rejects the token in DIR/wrong\n",
 	} {
 		file, token := filepath.Join(dir, "other.yaml"), filepath.Join(dir, name)
-		if err := os.WriteFile(file, []byte("upstream: {origins: [{address: 'file:.'}]}\nadmin:\n  address: '"+at+"'\n  token_file: "+name+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, file, "upstream: {origins: [{address: 'file:.'}]}\nadmin:\n  address: '"+at+"'\n  token_file: "+name+"\n")
 		for _, c := range []struct {
 			key  string
 			args []string

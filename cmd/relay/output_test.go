@@ -22,9 +22,7 @@ func TestOutputsConformToSchemas(t *testing.T) {
 	good.take()
 	bad.take().answer("cluster a: no")
 	o.until([]string{"status"}, "1 STALE, 1 NACKED")
-	if err := os.WriteFile(filepath.Join(o.dir, "origin", "bad.yaml"), []byte("resources: [{]"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, filepath.Join(o.dir, "origin", "bad.yaml"), "resources: [{]")
 	o.until([]string{"origins", "-o", "json"}, "bad.yaml")
 	in := func(name string) string { return filepath.Join(o.dir, name) }
 	for name, text := range map[string]string{
@@ -33,9 +31,7 @@ func TestOutputsConformToSchemas(t *testing.T) {
 		"new.yaml":    "upstream: {first_answer_timeout: 1s, origins: [{address: 'file:origin'}]}\naggregation: {rules: [{match: 'node.id == \"good\"', key: node.id}]}\n",
 		"faulty.yaml": "upstream: {origins: [{address: 'file:none'}]}\nlog: {level: loud}\n",
 	} {
-		if err := os.WriteFile(in(name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, in(name), text)
 	}
 	seen := map[string]bool{}
 	for _, c := range []struct {
@@ -55,7 +51,7 @@ func TestOutputsConformToSchemas(t *testing.T) {
 		{"reload", []string{"reload"}, 0, "unchanged"},
 		{"diff", []string{"diff", "bad"}, 0, "+alt_stat_name: two"},
 		{"dump", []string{"dump", "--key", "edge"}, 0, "alt_stat_name"},
-		{"wait", []string{"wait", "--key", "edge", "--type", "CDS", "--version", "v2", "--timeout", "50ms", "--every", "10ms"}, 3, "nacking_client"},
+		{"wait", []string{"wait", "--key", "edge", "--type", "CDS", "--version", "v2", "--every", "10ms"}, 3, "nacking_client"},
 		{"explain-diff", []string{"explain", "--diff", in("new.yaml")}, 0, "good"},
 		{"explain-compare", []string{"explain", "--compare", in("node.json"), in("other.json"), "--config", in("new.yaml")}, 0, "no aggregation rule"},
 		{"explain", []string{"explain", "--config", in("new.yaml"), "--node", in("node.json")}, 1, "no aggregation rule"},

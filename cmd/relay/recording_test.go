@@ -62,9 +62,7 @@ func TestReadmeShowsWhatCommandsPrint(t *testing.T) {
 		}
 		now = record()
 		if os.Getenv("README_RECORDING") != "" {
-			if err := os.WriteFile(readme, []byte(before+now+after), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			write(t, readme, before+now+after)
 			return
 		}
 		// On a slow machine the next change may come too early.

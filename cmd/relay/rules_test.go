@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -93,9 +92,7 @@ aggregation:
 	if code != 0 || !strings.Contains(out, `{"cluster":"t"}`) || !strings.Contains(out, "\nwarning  upstream.node sets no id") || strings.Contains(out, "assumed") {
 		t.Errorf("%d %s", code, out)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "null.json"), []byte(`{"node": null}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, filepath.Join(dir, "null.json"), `{"node": null}`)
 	if code, out := explain(filepath.Join(dir, "null.json")); code != 1 || !strings.Contains(out, "node: is null; must be a node") {
 		t.Errorf("%d %s", code, out)
 	}

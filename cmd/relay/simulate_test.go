@@ -118,9 +118,7 @@ admin: {address: '127.0.0.1:0'}
 	}
 	for name, typ := range map[string]xds.TypeURL{"c.yaml": xds.ClusterType, "l.yaml": xds.ListenerType} {
 		text := fmt.Sprintf("version_info: '1'\ntype_url: %s\nresources: [{'@type': %s, name: a}]\n", typ, typ)
-		if err := os.WriteFile(in("origin/"+name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, in("origin/"+name), text)
 	}
 	r := load(t, in("relay.yaml"))
 	xdstest.Run(t, func(ctx context.Context) error { return r.Run(ctx, context.Background()) })

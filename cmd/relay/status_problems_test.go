@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,9 +19,7 @@ func TestStatusPrintsProblems(t *testing.T) {
 	if code, _, errs := runRelay("status", "--check", "--admin", o.admin); code != 0 || errs != "" {
 		t.Errorf("--check without problems: %d %s", code, errs)
 	}
-	if err := os.WriteFile(filepath.Join(o.dir, "origin", "bad.yaml"), []byte("resources: [{]"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, filepath.Join(o.dir, "origin", "bad.yaml"), "resources: [{]")
 	for deadline := time.After(20 * time.Second); ; {
 		code, out, errs := runRelay("status", "--admin", o.admin)
 		if code == 0 && strings.Contains(out, "\n! origin ") && strings.Contains(out, "bad.yaml") && strings.Contains(out, "\n  The previous content") && errs == "" {

@@ -126,9 +126,7 @@ upstream:
   first_answer_timeout: 15s
 `})
 	ca.Pair(t, tlstest.ExpiresIn(24*time.Hour)).Write(t, dir, "old")
-	if err := os.WriteFile(filepath.Join(dir, "token"), []byte("t\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, filepath.Join(dir, "token"), "t\n")
 	t.Setenv("RELAY_UPSTREM_VARIANT", "sotw")
 	file := filepath.Join(dir, "r.yaml")
 	want := []string{

@@ -28,9 +28,7 @@ const (
 // replaceBy replaces the whole file and reloads.
 func (g *reloadFixture) replaceBy(text string) string {
 	g.Helper()
-	if err := os.WriteFile(filepath.Join(g.dir, "relay.yaml"), []byte(text), 0o600); err != nil {
-		g.Fatal(err)
-	}
+	write(g, filepath.Join(g.dir, "relay.yaml"), text)
 	return g.reload(false)
 }
 
@@ -104,9 +102,7 @@ func TestReloadOfListenersInAnotherOrder(t *testing.T) {
 // and no others.
 func TestP5_ReloadOfTheNumberOfListenersEnds(t *testing.T) {
 	origin := t.TempDir()
-	if err := os.WriteFile(filepath.Join(origin, "cds.yaml"), []byte("resources:\n- {'@type': type.googleapis.com/envoy.config.cluster.v3.Cluster, name: c}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, filepath.Join(origin, "cds.yaml"), "resources:\n- {'@type': type.googleapis.com/envoy.config.cluster.v3.Cluster, name: c}\n")
 	of := func(text string) string { return strings.Replace(text, "file:.", "file:"+origin, 1) }
 	g := newReloadFixtureOf(t, of(oneListener))
 	hangups := make(chan os.Signal, 1)
@@ -128,9 +124,7 @@ func TestP5_ReloadOfTheNumberOfListenersEnds(t *testing.T) {
 		s.Next()
 		streams[id] = s
 	}
-	if err := os.WriteFile(filepath.Join(g.dir, "relay.yaml"), []byte(of(twoListeners)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, filepath.Join(g.dir, "relay.yaml"), of(twoListeners))
 	hangups <- syscall.SIGHUP
 	streams["a"].WantEnd(codes.PermissionDenied)
 	// The log has it before the client is gone.
