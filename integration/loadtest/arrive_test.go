@@ -13,7 +13,7 @@ import (
 // first response. One client is connected before.
 func measureArrive(b *bench) {
 	var in []*contender
-	for _, name := range contenders[1:] {
+	for _, name := range []string{nameBare, nameRelay, nameSnapshot, nameLinear} {
 		c := b.start(name, nil)
 		c.first()
 		in = append(in, c)

@@ -3,12 +3,16 @@
 package loadtest
 
 import (
+	"cmp"
 	"os"
+	"slices"
+	"strings"
 	"time"
 )
 
-// contenders are those of rounds, in the order of their first turn. Ratios are to the first three.
-var contenders = []string{nameRaw, nameBare, nameRelay, nameSnapshot, nameLinear}
+// contenders are those of rounds, in the order of their first turn. SERVERS has other ones, with
+// commas between.
+var contenders = strings.Split(cmp.Or(os.Getenv("SERVERS"), "raw,bare,relay,snapshot,linear"), ",")
 
 // sample is the cost of one round for one contender.
 type sample struct {
@@ -70,7 +74,10 @@ func measureRounds(b *bench) {
 				{float64(s.cpu), "cpu-ns"}, {float64(s.cpu) / float64(b.load.Clients), "cpu-ns/client"},
 				{s.allocated, "B/client"}, {float64(c.Usage().RSS), "rss-B"},
 			}
-			for _, base := range contenders[:3] {
+			for _, base := range []string{nameRaw, nameBare, nameRelay} {
+				if !slices.Contains(contenders, base) {
+					continue
+				}
 				values = append(values,
 					value{float64(s.elapsed) / float64(got[base].elapsed), "elapsed/" + base},
 					value{float64(s.cpu) / float64(got[base].cpu), "cpu/" + base})
@@ -79,6 +86,6 @@ func measureRounds(b *bench) {
 		}
 	}
 	if dir := os.Getenv("PROFILES"); dir != "" {
-		in[2].profile(dir)
+		in[slices.Index(contenders, nameRelay)].profile(dir)
 	}
 }
