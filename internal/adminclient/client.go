@@ -157,6 +157,7 @@ func reachableAddress(address string) string {
 	return address
 }
 
+// Close closes the connections of a client that makes no more requests.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Post sends a JSON body and decodes the answer.

@@ -287,6 +287,7 @@ func (c *Comparison) compare(held [2]*originAnswers) {
 	}
 }
 
+// Print writes what differs as text.
 func (c *Comparison) Print(w io.Writer) {
 	t := terminal.StyleOf(w)
 	for _, n := range c.Nodes {

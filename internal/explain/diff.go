@@ -186,6 +186,7 @@ func (d *Difference) rows() []row {
 	return out
 }
 
+// Print writes which clients get other keys as text.
 func (d *Difference) Print(w io.Writer) {
 	if len(d.Moving) == 0 {
 		fmt.Fprintf(w, "all %d clients keep their keys\n", d.Clients)

@@ -32,8 +32,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// member is the relay as a member of a cluster: what it knows of the others, and the server for them.
-type member struct {
+// Member is the relay as a member of a cluster: what it knows of the others, and the server for them.
+type Member struct {
 	relay   *Relay
 	cluster *cluster.Cluster
 	table   *ownership.Table
@@ -49,9 +49,9 @@ type member struct {
 }
 
 // newMember makes a member without its server, which needs the registry.
-func (r *Relay) newMember(c *activeConfig) (*member, error) {
+func (r *Relay) newMember(c *activeConfig) (*Member, error) {
 	conf := &r.cfg.Cluster
-	m := &member{relay: r, identity: c.MemberIdentity}
+	m := &Member{relay: r, identity: c.MemberIdentity}
 	var creds credentials.TransportCredentials = insecure.NewCredentials()
 	if conf.TLS.CertFile != "" {
 		var err error
@@ -79,7 +79,7 @@ func (r *Relay) newMember(c *activeConfig) (*member, error) {
 
 // casChanged checks all members again, after other authorities verify their certificates. It is called
 // while the relay runs.
-func (m *member) casChanged() { m.server.Rekey(0) }
+func (m *Member) casChanged() { m.server.Rekey(0) }
 
 // memberProtocol is the version of what members say to each other, which is part of compat.
 const memberProtocol = 1
@@ -88,7 +88,7 @@ const memberProtocol = 1
 // node its key, and those that decide what the relay requests from origins. The origins' names are
 // among them, their addresses are not, because they may differ by zone. A setting that needs a restart
 // to change has its value of the start.
-func (m *member) setCompat() {
+func (m *Member) setCompat() {
 	active, start := m.relay.active.Load(), m.relay.cfg
 	var origins []string
 	for _, o := range start.Upstream.Origins {
@@ -109,7 +109,7 @@ func (m *member) setCompat() {
 
 // open makes the server for members and opens its listener. It has no limits and no connection age:
 // members are as trusted as the relay itself.
-func (m *member) open(r *Relay) error {
+func (m *Member) open(r *Relay) error {
 	metrics, err := r.metrics.ForMembers()
 	if err != nil {
 		return err
@@ -148,7 +148,7 @@ func isMember(identity *expr.Predicate, peer expr.Peer) error {
 }
 
 // run starts the member's parts in g.
-func (m *member) run(ctx context.Context, g *errgroup.Group, r *Relay) {
+func (m *Member) run(ctx context.Context, g *errgroup.Group, r *Relay) {
 	g.Go(func() error { return m.cluster.Run(ctx) })
 	g.Go(func() error { return m.table.Run(ctx, r.origins, r.log) })
 	g.Go(func() error { return m.server.Run(ctx) })
@@ -169,7 +169,7 @@ func (m *member) run(ctx context.Context, g *errgroup.Group, r *Relay) {
 }
 
 // CountKeys counts the keys by role until ctx ends.
-func (m *member) CountKeys(ctx context.Context) error {
+func (m *Member) CountKeys(ctx context.Context) error {
 	keys, tick := m.relay.keys(), time.NewTicker(countEvery)
 	defer tick.Stop()
 	for {
@@ -189,14 +189,14 @@ func (m *member) CountKeys(ctx context.Context) error {
 const countEvery = 10 * time.Second
 
 // drain ends the streams of other members, after those of clients.
-func (m *member) drain(abort context.Context) {
+func (m *Member) drain(abort context.Context) {
 	go m.GRPC.GracefulStop() // it ends with Stop, in run
 	m.server.Drain(abort, 0)
 }
 
 // Owner returns the member that owns a key, and whether that is this relay. Until it knows a member that
 // can own keys, it owns them itself. No member owns keys of which each stream needs a client's token.
-func (m *member) Owner(key xds.Key) (name string, self bool) {
+func (m *Member) Owner(key xds.Key) (name string, self bool) {
 	if m.relay.cfg.Upstream.ByToken() {
 		return "", false
 	}

@@ -37,7 +37,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Relay is the whole program. It alone knows every package.
+// Relay is the whole relay. It alone knows all its parts. Member and Admin are exported for the tests of
+// commands.
 type Relay struct {
 	cfg       *config.Config               // of the start
 	active    atomic.Pointer[activeConfig] // the one in force, as far as it can change
@@ -50,7 +51,7 @@ type Relay struct {
 	origins   *upstream.Client
 	store     *store.Store // nil: nothing is kept
 	registry  *orchestrator.Registry
-	Member    *member // nil: the relay is in no cluster
+	Member    *Member // nil: the relay is in no cluster
 	fanout    *fanout.Server
 	grpc      *grpc.Server
 	health    *health.Server

@@ -50,10 +50,12 @@ func certificates(cfg *config.Config) (out []certificate) {
 	return append(out, certificate{"admin.tls", tlsfiles.Files{CertFile: cfg.Admin.TLS.CertFile, KeyFile: cfg.Admin.TLS.KeyFile}})
 }
 
+// ServerFiles are the certificate files of a listener for clients.
 func ServerFiles(t config.ServerTLS) tlsfiles.Files {
 	return tlsfiles.Files{CertFile: t.CertFile, KeyFile: t.KeyFile, CAFile: t.ClientCAFile, CAKey: "client_ca_file"}
 }
 
+// MemberFiles are the certificate files of a member of a cluster.
 func MemberFiles(t config.MemberTLS) tlsfiles.Files {
 	return tlsfiles.Files{CertFile: t.CertFile, KeyFile: t.KeyFile, CAFile: t.CAFile}
 }

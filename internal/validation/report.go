@@ -42,6 +42,7 @@ func ReportOn(file string, cfg *config.Config, err error) (*Report, error) {
 	return v, nil
 }
 
+// Print writes a line for each fault and warning.
 func (v *Report) Print(w io.Writer) {
 	for _, f := range v.Faults {
 		fmt.Fprintln(w, f.Text())

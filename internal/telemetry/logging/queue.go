@@ -34,6 +34,7 @@ type failure struct {
 	err   error
 }
 
+// NewQueue makes a queue of lines for a writer. It starts nothing.
 func NewQueue(to io.Writer) *Queue {
 	return &Queue{to: to, lines: make(chan []byte, maxQueuedLines), stop: make(chan struct{}), ended: make(chan struct{})}
 }
