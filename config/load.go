@@ -17,10 +17,6 @@ import (
 // DefaultFile is the default of --config.
 const DefaultFile = "config/relay.yaml"
 
-// EnvPrefix begins the names of environment variables: RELAY_UPSTREAM_VARIANT sets
-// upstream.variant.
-const EnvPrefix = "RELAY_"
-
 // reserved has keys of later versions. Their fault says so, since they are no typing errors.
 var reserved = map[string]bool{
 	"upstream.routes":            true,
@@ -43,11 +39,6 @@ func AddFlags(fs *pflag.FlagSet) {
 	for _, l := range leaves() {
 		fs.String(l.key, "", "")
 	}
-}
-
-// EnvName returns the variable of a key.
-func EnvName(key string) string {
-	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
 // Load reads and checks the file at path, and puts the environment and then the flags of AddFlags
@@ -164,19 +155,6 @@ func (l *layers) file(path string, src []byte) {
 	l.faults = append(l.faults, d.faults...)
 	if err := l.viper.MergeConfigMap(given); err != nil {
 		l.faults = append(l.faults, Fault{Pos: Pos{File: path}, Reason: err.Error()})
-	}
-}
-
-// env binds the leaf's variable. An empty variable counts as not set.
-func (l *layers) env(leaf leaf) {
-	name := EnvName(leaf.key)
-	text := os.Getenv(name)
-	if text == "" {
-		return
-	}
-	if l.given(leaf, name, text) {
-		// BindEnv fails only without a key.
-		_ = l.viper.BindEnv(leaf.key, name)
 	}
 }
 

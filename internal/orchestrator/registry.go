@@ -158,32 +158,6 @@ func unmapped(err error) *refusal.Refusal {
 	return &refusal.Refusal{Code: codes.PermissionDenied, Reason: reason, Err: err}
 }
 
-// representativeOf returns the node that is sent upstream for a key whose first subscriber is ct.
-func (r *Registry) representativeOf(ct *clientType) (*xds.Node, error) {
-	if ct.relay { // it has computed the node
-		return ct.node, nil
-	}
-	return r.representative(ct.node)
-}
-
-// representative returns the node that a key's streams send upstream (P58). Its client features are
-// those that the relay implements itself: it unwraps resources in SotW, and counts TTLs and
-// heartbeats.
-func (r *Registry) representative(n *xds.Node) (*xds.Node, error) {
-	raw := n.Bytes()
-	if r.opts.Node != nil {
-		var err error
-		if raw, err = r.opts.Node(n); err != nil {
-			return nil, err
-		}
-		if n, err = r.nodes.Intern(raw); err != nil { // check that it is well-formed
-			return nil, err
-		}
-		raw = n.Bytes()
-	}
-	return r.nodes.Intern(xds.WithFeatures(raw, xds.FeatureSupportsResourceInSotW, xds.FeatureTTL))
-}
-
 // enter counts ct in and returns the group of its key. If there is none, candidate becomes the
 // group. Without a candidate it returns neither group nor refusal.
 func (r *Registry) enter(key xds.Key, ct *clientType, candidate *Group) (*Group, *refusal.Refusal) {

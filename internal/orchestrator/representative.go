@@ -15,6 +15,32 @@ type representative struct {
 	until       time.Time // it is not replaced before this time
 }
 
+// representativeOf returns the node that is sent upstream for a key whose first subscriber is ct.
+func (r *Registry) representativeOf(ct *clientType) (*xds.Node, error) {
+	if ct.relay { // it has computed the node
+		return ct.node, nil
+	}
+	return r.representative(ct.node)
+}
+
+// representative returns the node that a key's streams send upstream (P58). Its client features are
+// those that the relay implements itself: it unwraps resources in SotW, and counts TTLs and
+// heartbeats.
+func (r *Registry) representative(n *xds.Node) (*xds.Node, error) {
+	raw := n.Bytes()
+	if r.opts.Node != nil {
+		var err error
+		if raw, err = r.opts.Node(n); err != nil {
+			return nil, err
+		}
+		if n, err = r.nodes.Intern(raw); err != nil { // check that it is well-formed
+			return nil, err
+		}
+		raw = n.Bytes()
+	}
+	return r.nodes.Intern(xds.WithFeatures(raw, xds.FeatureSupportsResourceInSotW, xds.FeatureTTL))
+}
+
 // replaceRepresentative gives the streams the node of a connected client, if the representative has
 // left and no stream of the key was ever answered (P58): the origin may answer nobody with its
 // node. The streams are replaced. That happens at most once in FirstAnswerTimeout, so that clients

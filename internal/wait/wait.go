@@ -79,16 +79,6 @@ const Settle = time.Minute
 // linesEvery is the shortest time between two lines that differ only in numbers.
 const linesEvery = 2 * time.Second
 
-// The results of a wait in JSON.
-const (
-	isReached    = "reached"
-	isLate       = "timeout"
-	isNacked     = "nacked"
-	isSuperseded = "superseded"
-	isLost       = "lost"
-	isFailed     = "error"
-)
-
 func (w *waiter) wait(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, w.Timeout)
 	defer cancel()
@@ -169,18 +159,6 @@ func (w *waiter) renews(status int, now time.Time) bool {
 	return now.Sub(w.unauthorizedSince) < Settle
 }
 
-// late ends a wait that ran out of time.
-func (w *waiter) late() error {
-	what := "not reached within " + w.Timeout.String()
-	switch {
-	case !w.answered && !w.stopping && w.away != nil:
-		return w.fail(w.away)
-	case w.last.SupersededBy != "" && !w.last.Known:
-		return w.end(isSuperseded, what, ErrUnreachable)
-	}
-	return w.end(isLate, what, ErrLate)
-}
-
 // record adds an answer. It ignores the numbers of a stopping relay, because they say nothing
 // about the clients that left it.
 func (w *waiter) record(p keystatus.Progress, now time.Time) {
@@ -198,31 +176,6 @@ func (w *waiter) record(p keystatus.Progress, now time.Time) {
 	} else {
 		w.unreachable++
 	}
-}
-
-// expected is the number of clients that percentages refer to. It includes clients that left a
-// moment ago: they may come back, or the version may have crashed them.
-func (w *waiter) expected() int {
-	return max(w.presence.lately(), w.last.Clients, w.Clients)
-}
-
-// gone is the number of clients that left for good, or 0 if --lost allows so many.
-func (w *waiter) gone() int {
-	n := w.presence.gone()
-	if 100*float64(n) <= w.Lost*float64(w.presence.peak) {
-		return 0
-	}
-	return n
-}
-
-func (w *waiter) reached() bool {
-	return !w.stopping && w.last.Known && w.last.Clients >= w.Clients && w.gone() == 0 && 100*float64(w.last.Reached) >= w.Percent*float64(w.expected())
-}
-
-// possible reports whether enough clients have not NACKed the version.
-func (w *waiter) possible() bool {
-	p := &w.last
-	return p.Nacking == 0 || 100*float64(p.Clients-p.Nacking) >= w.Percent*float64(p.Clients)
 }
 
 // text describes the progress.
@@ -340,28 +293,4 @@ const barWidth = 30
 func drawBar(percent float64) string {
 	n := int(percent / 100 * barWidth)
 	return "[" + strings.Repeat("#", n) + strings.Repeat(".", barWidth-n) + "]"
-}
-
-// end writes the result and returns err.
-func (w *waiter) end(result, what string, err error) error {
-	if w.Format != terminal.FormatText {
-		said := w.outcome(result)
-		if e := terminal.PrintData(w.Out, w.Format, said); e != nil {
-			return e
-		}
-		return err
-	}
-	colour := terminal.Green
-	if err != nil {
-		colour = terminal.Red
-	}
-	text := w.text()
-	if obstacle := w.obstacle(); w.away != nil || w.stopping {
-		text = obstacle
-	}
-	w.line(fmt.Sprintf("%s: %s", terminal.StyleOf(w.Out).Colour(colour, what), text))
-	if w.bar {
-		fmt.Fprintln(w.Out)
-	}
-	return err
 }

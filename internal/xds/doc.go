@@ -7,7 +7,7 @@
 //   - client_features.go: what a client's features mean for the format of its resources
 //   - request.go: a request of a client, scanned on the wire
 //   - response_parse.go, response_faults.go: a response of an origin, split into resources
-//   - response_encode.go: the bytes of a response to clients
+//   - response_encode.go, response_split.go: the bytes of a response to clients, and its parts
 //   - resource.go and resource_*.go: one resource: content, versions, aliases and globs, TTL,
 //     errors, and its format on disk
 //   - shared_content.go: equal resources of many keys share their memory
