@@ -202,6 +202,26 @@ func TestP68_UnknownType(t *testing.T) {
 	})
 }
 
+// Two streams in a row that the origin ends soon after a request make what it added suspicious.
+func TestP68_SuspiciousAfterTwoEnds(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		f := n.origin("one")
+		key, _ := n.relay(v, "one").stream(named(rds, "a"))
+		for i := range suspicionsToExclude {
+			if key.Excluding() {
+				t.Errorf("excluded after %d ends", i)
+			}
+			s := f.opens()
+			s.request()
+			s.done <- status.Error(codes.Unavailable, "no")
+			synctest.Wait()
+		}
+		if !key.Excluding() {
+			t.Error("nothing is excluded")
+		}
+	})
+}
+
 // An origin ends the stream because of two of many names. The names that it answers, and one that
 // it leaves pending, return to the key's stream.
 func TestP68_RejectedNames(t *testing.T) {
