@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
@@ -167,20 +166,4 @@ func TestP18_UnresolvedAlias(t *testing.T) {
 	r.respond(resp{Type: vhds, Resources: []res{word}})
 	r.is(vhds, snapshot.UnderOtherName, "r/a", "r/b")
 	r.holds(vhds, "r/v")
-}
-
-// A resource without a body is a heartbeat if it has a TTL or the held version.
-func TestP18_HeartbeatsHaveAliases(t *testing.T) {
-	r := newProtocolFixture(t, xds.Delta)
-	r.want(named(vhds, "r/a"))
-	r.flush()
-	r.respond(resp{Type: vhds, Resources: []res{{Name: "r/v", Aliases: []string{"r/a"}, Version: "1", TTL: time.Minute}}})
-	_, n := r.respond(resp{Type: vhds, Resources: []res{{Name: "r/v", Aliases: []string{"r/a"}, Version: "1", TTL: time.Minute, Heartbeat: true}}})
-	if n.Renewed != 1 || len(r.last().Unresolved) != 0 {
-		t.Errorf("%+v, %+v", n, r.last())
-	}
-	r.respond(resp{Type: vhds, Resources: []res{{Name: "r/v", Aliases: []string{"r/a"}, Version: "1", Heartbeat: true}}})
-	if len(r.last().Unresolved) != 0 {
-		t.Errorf("%+v", r.last())
-	}
 }

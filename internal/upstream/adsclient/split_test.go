@@ -78,29 +78,6 @@ func TestP59_DeltaRequestThatFitsIsNotSplit(t *testing.T) {
 	}
 }
 
-// A request has at least one name, however long. Without a name it would be the wildcard.
-func TestP59_DeltaAlwaysAName(t *testing.T) {
-	for _, max := range []int{1, 60, 90} {
-		r := newProtocolFixture(t, xds.Delta)
-		long := strings.Repeat("x", 100)
-		r.max = max
-		r.connect()
-		r.want(named(eds, long+"a", long+"b"))
-		var requested []string
-		for req := r.next(); req != nil; req = r.next() {
-			m := new(discoveryv3.DeltaDiscoveryRequest)
-			mustUnmarshal(t, req.bytes(), m)
-			if len(m.ResourceNamesSubscribe) != 1 || !req.Oversized {
-				t.Errorf("%v, oversized: %v", m, req.Oversized)
-			}
-			requested = append(requested, m.ResourceNamesSubscribe...)
-		}
-		if !slices.Equal(requested, []string{long + "a", long + "b"}) {
-			t.Errorf("requested %v", requested)
-		}
-	}
-}
-
 func TestP59_Fit(t *testing.T) {
 	const size = 3 // of a name of one byte
 	for _, c := range []struct {

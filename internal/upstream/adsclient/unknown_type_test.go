@@ -72,19 +72,6 @@ func TestP3_P55_EmptyNameIsNotListed(t *testing.T) {
 	r.holds(odd, "a")
 }
 
-// What is unnamed and was not requested is dropped (P65).
-func TestP3_P65_WithoutAWildcardItIsDropped(t *testing.T) {
-	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
-		r := newProtocolFixture(t, v)
-		r.want(named(odd, "a"))
-		r.flush()
-		if d, n := r.respond(resp{Type: odd, Version: "1", Resources: []res{unnamed(1)}}); !d.Accept || n.NotRequested != 1 {
-			t.Errorf("%s: %+v, %+v", v, d, n)
-		}
-		r.holds(odd)
-	}
-}
-
 // Resources without usable names are told apart by their place. Each response is the full state.
 func TestP3_P65_Places(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
