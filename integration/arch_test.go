@@ -20,9 +20,6 @@ const (
 	maxPackageLines = 3000 // of a package in cmd, config or internal, without tests
 )
 
-// large names each package that has more than maxPackageLines, with the reason.
-var large = map[string]string{}
-
 // place lists the packages of this module that a package may import, and the reason why it may
 // import no others.
 type place struct {
@@ -473,13 +470,8 @@ func TestPackagesAreSmall(t *testing.T) {
 		}
 	}
 	for pkg, n := range lines {
-		if n > maxPackageLines && large[pkg] == "" {
-			t.Errorf("%s has %d lines outside tests, over %d: split it, or give the reason in large", pkg, n, maxPackageLines)
-		}
-	}
-	for pkg := range large {
-		if lines[pkg] <= maxPackageLines {
-			t.Errorf("%s has %d lines outside tests: it is not large any more", pkg, lines[pkg])
+		if n > maxPackageLines {
+			t.Errorf("%s has %d lines outside tests, over %d: split it", pkg, n, maxPackageLines)
 		}
 	}
 }
