@@ -284,7 +284,7 @@ var layers = map[string]place{
 	},
 
 	"cmd/relay": {
-		[]string{"config", "internal/admin", "internal/admin/compare", "internal/admin/keystatus", "internal/admin/rulestatus", "internal/admin/sources", "internal/adminclient", "internal/aggregator", "internal/cluster", "internal/demo", "internal/explain", "internal/expr", "internal/fanout/inspect", "internal/relay", "internal/spelling", "internal/status", "internal/telemetry", "internal/telemetry/logging", "internal/telemetry/logsample", "internal/telemetry/tlsfiles", "internal/terminal", "internal/upstream", "internal/validation", "internal/wait", "internal/xds"},
+		[]string{"config", "internal/admin", "internal/admin/compare", "internal/admin/grpcadmin", "internal/admin/keystatus", "internal/admin/rulestatus", "internal/admin/sources", "internal/adminclient", "internal/aggregator", "internal/cluster", "internal/demo", "internal/explain", "internal/expr", "internal/fanout/inspect", "internal/relay", "internal/spelling", "internal/status", "internal/telemetry", "internal/telemetry/logging", "internal/telemetry/logsample", "internal/telemetry/tlsfiles", "internal/terminal", "internal/upstream", "internal/validation", "internal/wait", "internal/xds"},
 		"a command imports no other and no test",
 	},
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/admin/grpcadmin"
 	"xdsrelay/internal/relay"
 	"xdsrelay/internal/telemetry/logging"
 	"xdsrelay/internal/telemetry/logsample"
@@ -63,6 +64,7 @@ Flags override environment variables, which override the file.`,
 			logging.LogLibrariesTo(log)
 			hangups, stopHangups := hangups()
 			defer stopHangups()
+			grpcadmin.CountForChannelz(cfg.Admin.GRPCAddress != "")
 			r, err := relay.New(cfg, log, level, build().Version)
 			if err != nil {
 				return err

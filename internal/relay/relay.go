@@ -75,7 +75,6 @@ func New(cfg *config.Config, log *slog.Logger, level *slog.LevelVar, version str
 	if err != nil {
 		return nil, err
 	}
-	grpcadmin.CountForChannelz(cfg.Admin.GRPCAddress != "")
 	r := &Relay{cfg: cfg, version: version, level: level, started: time.Now(), log: log, drained: make(chan struct{}), lines: new(logging.Queue)}
 	first := &activeConfig{cfg: cfg, Compiled: c}
 	r.active.Store(first)
