@@ -53,8 +53,9 @@ func New(o Options) *Tracer {
 	if o.Version != "" {
 		about = append(about, attribute.String("service.version", o.Version))
 	}
-	// OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME are added. An error is about some attributes, which
-	// are not added. OpenTelemetry reports them to its error handler.
+	// OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME are added. An error is about parts without "=", which
+	// are not added. sdktrace.WithResource reads the variables too, and reports this error to
+	// OpenTelemetry's error handler.
 	res, _ := resource.New(context.Background(), resource.WithAttributes(about...), resource.WithFromEnv())
 	return &Tracer{opts: o, sender: newSender(to, o.Version), resource: res}
 }
