@@ -290,15 +290,16 @@ func (s *Origin) logUnasked(key string, typ xds.TypeURL, name string) {
 func (s *Origin) status() OriginStatus {
 	faults := s.transport.Faults()
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	lastErr := s.lastErr
 	out := OriginStatus{
 		Name: s.Name, Address: s.Address, Away: s.away, AwaySince: s.awaySince,
 		Reached: s.reachedAt, Streams: int(s.streams.Load()), Connections: s.metrics.Connected.Value(),
 		Reconnects: s.reconnects, LastErrorAt: s.lastErrAt,
 		Silent: s.silent, SilentSince: s.silentSince, Rejected: s.rejected.byType(),
 	}
-	if s.lastErr != nil {
-		out.LastError = redact.Text(s.lastErr.Error())
+	s.mu.Unlock()
+	if lastErr != nil {
+		out.LastError = redact.Text(lastErr.Error())
 	}
 	for _, f := range faults {
 		out.Faults = append(out.Faults, redact.Text(fmt.Sprintf("%s: %v", f.File, f.Err)))

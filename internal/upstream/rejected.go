@@ -62,6 +62,7 @@ func (s *stream) reject(r *xds.Response, fault error) {
 	if s.probing.Load() != nil {
 		return // the key uses another origin
 	}
+	text := redact.Text(fault.Error())
 	s.at.mu.Lock()
 	types := s.at.rejected[s]
 	if types == nil {
@@ -72,7 +73,7 @@ func (s *stream) reject(r *xds.Response, fault error) {
 	if !again {
 		newest.since = time.Now()
 	}
-	newest.version, newest.err = r.Version, redact.Text(fault.Error())
+	newest.version, newest.err = r.Version, text
 	types[r.TypeURL] = newest
 	s.at.mu.Unlock()
 	if !again {
