@@ -76,6 +76,7 @@ type path struct {
 	dir  bool // created if missing
 }
 
+// paths returns all values that name files or directories.
 func (c *Config) paths() []path {
 	var out []path
 	add := func(key string, p *string) { out = append(out, path{key: key, path: p}) }

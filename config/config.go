@@ -77,6 +77,7 @@ type Downstream struct {
 	Limits           Limits          `yaml:"limits"`
 }
 
+// Listener is an address for clients.
 type Listener struct {
 	Address  string    `yaml:"address"`
 	TLS      ServerTLS `yaml:"tls"`
@@ -181,6 +182,7 @@ type Upstream struct {
 	Keepalive                 ClientKeepalive `yaml:"keepalive"`
 }
 
+// ByToken reports whether an origin gets the tokens of clients.
 func (u *Upstream) ByToken() bool {
 	return slices.ContainsFunc(u.Origins, func(o Origin) bool { return o.Token == TokenRepresentative })
 }
@@ -214,6 +216,7 @@ type Backoff struct {
 	Max  time.Duration `yaml:"max"`
 }
 
+// ClientKeepalive is the keepalive of connections to origins.
 type ClientKeepalive struct {
 	Time    time.Duration `yaml:"time"`
 	Timeout time.Duration `yaml:"timeout"`

@@ -26,6 +26,7 @@ func (p Pos) String() string {
 	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
 }
 
+// Fault is an error in the configuration.
 type Fault struct {
 	Pos    `yaml:",inline"`
 	Key    string `json:"key" yaml:"key"` // "upstream.origins[0].address"; empty: the whole file

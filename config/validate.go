@@ -13,6 +13,7 @@ import (
 	"time"
 )
 
+// checks collects the faults of a configuration.
 type checks struct {
 	*Config
 	faults Faults
@@ -117,6 +118,7 @@ func (v *checks) downstream() {
 	}
 }
 
+// tokens checks which tokens of clients are accepted.
 func (v *checks) tokens(key string, t *Tokens) {
 	v.oneOf(key+".on_expiry", t.OnExpiry, OnExpiryKeep, OnExpiryEnd)
 	if t.Issuer == "" {
@@ -333,6 +335,7 @@ func CheckRules(key string, rules []Rule, places *Places) Faults {
 	return faults
 }
 
+// cluster checks the cluster, if there is one.
 func (v *checks) cluster() {
 	c := &v.Cluster
 	if c.Name == "" {

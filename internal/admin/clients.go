@@ -23,6 +23,7 @@ type clientFilter struct {
 	userAgent string      // its name, or its name and version with a space between them
 }
 
+// clientQuery are the query parameters of /clients besides paging.
 var clientQuery = []string{"state", "key", "type", "user_agent", "sort"}
 
 func (s *Server) clientFilter(r *http.Request) (f clientFilter, bad *failure) {

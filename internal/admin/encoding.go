@@ -17,6 +17,7 @@ var (
 	yamlFormat = &format{"application/yaml", jsonyaml.YAML}
 )
 
+// formats are the values of ?format=.
 var formats = map[string]*format{"": jsonFormat, "json": jsonFormat, "yaml": yamlFormat}
 
 // failure is the answer to a request that cannot be answered.

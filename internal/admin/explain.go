@@ -80,6 +80,7 @@ func (s *Server) explainNode(r *http.Request, node *xds.Node, peer expr.Peer) (i
 	return http.StatusOK, out
 }
 
+// typesToExplain returns the type of ?type=, or all types if the rules use the type.
 func typesToExplain(r *http.Request, rules Rules) ([]xds.TypeURL, error) {
 	if name := r.URL.Query().Get("type"); name != "" {
 		t, ok := xds.ParseType(name)

@@ -55,6 +55,7 @@ type change struct {
 	Refused string `json:"refused,omitempty"` // why To is empty
 }
 
+// moves is a page of clients.
 type moves struct {
 	compared
 	page

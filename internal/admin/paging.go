@@ -76,10 +76,12 @@ func pagedFrom[T any](r *http.Request, rows func(after string) iter.Seq[*T], pla
 	return http.StatusOK, p
 }
 
+// whole shows a row as it is.
 func whole[T any](row *T) (any, bool) { return row, true }
 
 var errPageToken = errors.New("page_token: must be the next_page_token of the previous page")
 
+// pageOf reads limit and page_token.
 func pageOf(r *http.Request) (limit int, after string, err error) {
 	limit = defaultLimit
 	q := r.URL.Query()

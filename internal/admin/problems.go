@@ -119,6 +119,7 @@ func (o *observed) problems() []overview.Problem {
 	return out
 }
 
+// fileProblems reports faults of the configuration file and of the files that it names.
 func (o *observed) fileProblems(say func(overview.Problem)) {
 	switch r := o.configuration.Rejected; {
 	case r == nil:
@@ -136,6 +137,7 @@ func (o *observed) fileProblems(say func(overview.Problem)) {
 	}
 }
 
+// certificateProblems reports certificates that are not valid yet, have expired or expire soon.
 func (o *observed) certificateProblems(say func(overview.Problem)) {
 	for _, c := range o.configuration.Certificates {
 		p := overview.Problem{Next: "Renew its files. The relay reads them by itself."}
@@ -232,6 +234,7 @@ func refusalProblem(r *refusal.Recent) overview.Problem {
 	}
 }
 
+// them is the pronoun for n things.
 func them(n int) string {
 	if n == 1 {
 		return "it"

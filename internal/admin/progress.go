@@ -76,6 +76,7 @@ func (s *Server) obstacle(key xds.Key) string {
 	return ""
 }
 
+// parseType returns the type with a URL or short name.
 func parseType(name string) (xds.TypeURL, error) {
 	t, ok := xds.ParseType(name)
 	if !ok {

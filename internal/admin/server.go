@@ -140,6 +140,7 @@ type RejectedFile struct {
 	Since time.Time `json:"since"`
 }
 
+// Rejection describes a faulty file.
 type Rejection struct {
 	At     time.Time `json:"at"` // when the faults were found
 	Faults []string  `json:"faults"`

@@ -85,6 +85,7 @@ func (s *Server) serverInfo(*http.Request) (int, any) {
 
 func keyPlace(k *keystatus.Key) string { return k.Key }
 
+// keys returns all keys in order.
 func (s *Server) keys() []keystatus.Key {
 	return s.opts.Keys.Keys()
 }
@@ -158,6 +159,7 @@ func (s *Server) oneKey(r *http.Request) (int, any) {
 	return http.StatusOK, one[0]
 }
 
+// listRules answers with what each rule does to the connected clients.
 func (s *Server) listRules(*http.Request) (int, any) {
 	return http.StatusOK, rulestatus.ReadRules(s.opts.Rules(), s.opts.Clients.PreviewRekey, diffTime)
 }
@@ -312,12 +314,14 @@ func (s *Server) keyParam(r *http.Request) (key xds.Key, given bool, bad *failur
 	return key, true, nil
 }
 
+// listOrigins answers with the origins, in order of preference.
 func (s *Server) listOrigins(r *http.Request) (int, any) {
 	return paged(r, s.opts.Origins.Origins(), func(o *upstream.OriginStatus) string { return fmt.Sprintf("%06d", o.Place) }, whole[upstream.OriginStatus])
 }
 
 const noCluster = "the relay is in no cluster: it has no cluster.name"
 
+// listMembers answers with the members of the cluster, by name.
 func (s *Server) listMembers(r *http.Request) (int, any) {
 	if s.opts.Members == nil {
 		return fail(http.StatusNotFound, noCluster)

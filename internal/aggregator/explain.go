@@ -38,6 +38,7 @@ type RuleResult struct {
 	Key    []Element    `json:"key,omitempty" yaml:"key,omitempty"`
 }
 
+// Element is one element of a key.
 type Element struct {
 	Expr  string `json:"expr" yaml:"expr"`
 	Value string `json:"value,omitempty" yaml:"value,omitempty"`

@@ -43,6 +43,7 @@ func plainText(s string) string {
 
 var escapeTuple = strings.NewReplacer("@", "@@", ":", "@:")
 
+// tuple returns the element for several parts.
 func tuple(kind string, parts []string) string {
 	var b strings.Builder
 	b.WriteString("@" + kind)
@@ -54,6 +55,7 @@ func tuple(kind string, parts []string) string {
 	return b.String()
 }
 
+// stringResult is a constant text.
 type stringResult string
 
 func (r stringResult) value(*expr.Input) (string, error)        { return plainText(string(r)), nil }
@@ -73,6 +75,7 @@ type fieldResult struct {
 	action
 }
 
+// action is the conversion of a field's text.
 type action struct {
 	regex   *regexp.Regexp // nil: the text stays as it is
 	replace string

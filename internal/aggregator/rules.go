@@ -38,6 +38,7 @@ const (
 	maxType = 256
 )
 
+// Rules map nodes to keys.
 type Rules struct {
 	set      ruleset
 	own      bool // unmatched: node, a key of its own for every node
@@ -97,6 +98,7 @@ type evaluation struct {
 	steps    []step   // in order, as far as rules were tried
 }
 
+// step is the result of one rule.
 type step struct {
 	rule *rule
 	did  outcome
@@ -294,6 +296,7 @@ func (r *Rules) CountErrors(c telemetry.Counter) {
 	}
 }
 
+// answer computes a key and counts it.
 func (r *Rules) answer(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (a answer) {
 	if err := node.With(func(m *corev3.Node) error {
 		a = r.compute(m, peer, typ)
@@ -331,6 +334,7 @@ func (r *Rules) compute(m *corev3.Node, peer expr.Peer, typ xds.TypeURL) answer 
 	return a
 }
 
+// conclude turns an evaluation into a key or an error.
 func (r *Rules) conclude(m *corev3.Node, peer expr.Peer, v evaluation) answer {
 	a := r.keyOf(m, v)
 	if r.byToken && a.err == nil {
@@ -383,6 +387,7 @@ func ownKey(m *corev3.Node) (xds.Key, error) {
 	return xds.NewKey("", m.Id, hex.EncodeToString(sum[:16])), nil
 }
 
+// digest is a hash of a peer's content.
 func digest(p expr.Peer) [32]byte {
 	var b []byte
 	put := func(s string) { b = append(binary.AppendUvarint(b, uint64(len(s))), s...) }

@@ -230,6 +230,7 @@ func (c *Cluster) SetCompat(compat string) {
 	c.change(func(self *peer) { self.Compat = compat[:min(len(compat), maxCompat)] })
 }
 
+// change changes what is known of this relay.
 func (c *Cluster) change(f func(self *peer)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -237,6 +238,7 @@ func (c *Cluster) change(f func(self *peer)) {
 	c.update()
 }
 
+// metadata returns what this relay tells others.
 func (c *Cluster) metadata() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -260,6 +262,7 @@ func (d delegate) NotifyJoin(n *memberlist.Node)   { d.c.observe(n, true) }
 func (d delegate) NotifyUpdate(n *memberlist.Node) { d.c.observe(n, true) }
 func (d delegate) NotifyLeave(n *memberlist.Node)  { d.c.observe(n, false) }
 
+// observe records what memberlist says about a member.
 func (c *Cluster) observe(n *memberlist.Node, alive bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

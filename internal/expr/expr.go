@@ -152,6 +152,7 @@ func plainly(env *cel.Env, message, text string) string {
 // macro has a variable of that name.
 func ident(e celast.Expr) string { return strings.TrimPrefix(e.AsIdent(), ".") }
 
+// name is a type's name for users.
 func name(t *cel.Type) string {
 	if t.IsExactType(nodeType) {
 		return "a Node"
@@ -196,6 +197,7 @@ func (p *program) UsesType() bool { return p.uses[varType] }
 // UsesPeer reports whether the result can depend on the peer.
 func (p *program) UsesPeer() bool { return p.uses[varPeer] || p.uses[varToken] }
 
+// Predicate is an expression with a bool.
 type Predicate struct{ program }
 
 // NewMatch compiles the match of a rule, over node, type and peer. Its error is an *Error.
@@ -251,6 +253,7 @@ func (p *Predicate) Eval(in Input) (bool, error) {
 	return b, nil
 }
 
+// String is an expression with a string.
 type String struct{ program }
 
 // NewKey compiles an element of a rule's key, over node, type and peer. Its error is an *Error.
@@ -275,6 +278,7 @@ func (p *String) Eval(in Input) (string, error) {
 	return s, nil
 }
 
+// Node is an expression with a node.
 type Node struct{ program }
 
 // NewNode compiles the expression of the node that is sent to origins, over a client's node. Its

@@ -81,6 +81,7 @@ func (s *Server) Rekeying() (checked, clients, ending int64, inWork bool) {
 
 func newRekeyer(s *Server) *rekeyer { return &rekeyer{srv: s, wake: make(chan struct{}, 1)} }
 
+// run ends clients until ctx ends.
 func (k *rekeyer) run(ctx context.Context) {
 	var left []staleClient
 	var p drainPace

@@ -30,6 +30,7 @@ func (s *Server) newWatcher() *watcher {
 	return &watcher{srv: s, waiting: make(map[*stream]bool), progress: make(map[*stream]progress)}
 }
 
+// run does rounds until ctx ends.
 func (w *watcher) run(ctx context.Context) {
 	tick := time.NewTicker(w.srv.watchInterval())
 	defer tick.Stop()

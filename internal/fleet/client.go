@@ -201,6 +201,7 @@ func (c *Client) Wait(ctx context.Context, cond func(c *Client) bool) error {
 	}
 }
 
+// ID returns the node's id.
 func (c *Client) ID() string { return c.cfg.Node.GetId() }
 
 func (c *Client) Variant() Variant { return c.cfg.Variant }

@@ -6,6 +6,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
+// Leave ends Run.
 func (c *Client) Leave() {
 	c.lock()
 	leave := c.leave

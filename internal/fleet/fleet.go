@@ -28,6 +28,7 @@ type Config struct {
 	Configure func(i int, c *ClientConfig)
 }
 
+// Fleet is a set of clients of one target.
 type Fleet struct {
 	cfg     Config
 	clients []*Client
@@ -105,6 +106,7 @@ func (f *Fleet) WaitAll(ctx context.Context, cond func(c *Client) bool) error {
 	return nil
 }
 
+// Counters returns the sums over all clients.
 func (f *Fleet) Counters() Counters {
 	var sum Counters
 	for _, c := range f.clients {

@@ -42,6 +42,7 @@ func (c *Client) followEnvoy(t *typeState) {
 	}
 }
 
+// followGRPC follows references from the listener.
 func (c *Client) followGRPC(t *typeState) {
 	if decoders[t.url] == nil {
 		return

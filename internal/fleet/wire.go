@@ -20,6 +20,7 @@ type response struct {
 	removed    []string
 }
 
+// item is a resource in a response. Its slices alias the response's buffer.
 type item struct {
 	name    string
 	version string

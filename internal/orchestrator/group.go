@@ -170,6 +170,7 @@ func (g *Group) run(ctx context.Context) {
 	g.nacks.Close()
 }
 
+// loop waits for events and runs a step after each.
 func (g *Group) loop(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -386,6 +387,7 @@ func (g *Group) idle(now time.Time) bool {
 	return !now.Before(g.idleFrom.Add(g.idleTTL()))
 }
 
+// idleTTL is how long the key is kept without subscribers.
 func (g *Group) idleTTL() time.Duration {
 	if !g.owns() {
 		return g.settings().Linger // its owner keeps it
@@ -393,6 +395,7 @@ func (g *Group) idleTTL() time.Duration {
 	return g.settings().IdleTTL
 }
 
+// owns reports whether this relay owns the key in its cluster.
 func (g *Group) owns() bool { return g.opts.Owns == nil || g.opts.Owns(g.key) }
 
 // publishCounts publishes the Status if it changed.

@@ -90,6 +90,7 @@ func (g *Group) lacksRepresentative() bool {
 	return g.represents.subscribers == 0 && len(g.subscribers) > 0 && g.subscribes() && !g.everAnswered.Load()
 }
 
+// count counts a subscriber that joined or left.
 func (r *representative) count(ct *clientType, n int) {
 	if ct.node == r.client {
 		r.subscribers += n

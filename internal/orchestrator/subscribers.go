@@ -72,6 +72,7 @@ func (g *Group) post(ct *clientType, write func(*changes)) {
 	g.signal()
 }
 
+// applySubscribers applies the changes that subscribers posted.
 func (g *Group) applySubscribers(now time.Time) {
 	posted := g.mailbox.take()
 	for _, c := range posted {

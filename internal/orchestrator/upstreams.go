@@ -99,6 +99,7 @@ func repeats(s, was *upstream.Status) bool {
 // connected reports whether the stream is open. Any goroutine may call it.
 func (h *upstreamHandle) connected() bool { return h.status.Load().Connected }
 
+// stream returns the newest stream.
 func (h *upstreamHandle) stream() content.Stream {
 	s := h.status.Load()
 	return content.Stream{Number: s.Stream, OpenedAt: s.OpenedAt, Open: s.Connected}

@@ -111,6 +111,7 @@ func (t *Table) update(client *upstream.Client, start func(*upstream.Origin) *me
 	return faults
 }
 
+// options describe a member as an origin.
 func (t *Table) options(m *cluster.Member) upstream.OriginOptions {
 	o := upstream.OriginOptions{
 		Name: m.Name, Address: m.Address, Credentials: t.opts.Credentials, Domain: domain, ContentVersions: true,
@@ -122,6 +123,7 @@ func (t *Table) options(m *cluster.Member) upstream.OriginOptions {
 	return o
 }
 
+// metadata is that of a stream of a key to a member.
 func (t *Table) metadata(key xds.Key) metadata.MD {
 	return metadata.Pairs(keyHeader, key.String(), compatHeader, t.opts.Compat())
 }

@@ -83,6 +83,7 @@ func (c *client) Leave() {
 	}
 }
 
+// serve counts the types of members for a key.
 func (t *Table) serve(key xds.Key, n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -91,6 +92,7 @@ func (t *Table) serve(key xds.Key, n int) {
 	}
 }
 
+// announceKey closes the channel of a key.
 func (t *Table) announceKey(key xds.Key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -61,6 +61,7 @@ func (s *Store) turnOff(err error) {
 	s.notifyRun()
 }
 
+// open opens the directory and switches the store on.
 func (s *Store) open() error {
 	s.mu.Lock()
 	old := s.dir

@@ -98,6 +98,7 @@ func (s *Store) reopen(all func() iter.Seq[Entry]) {
 	}
 }
 
+// finish writes what is left.
 func (s *Store) finish(abort context.Context) {
 	s.mu.Lock()
 	s.closed = true
@@ -139,6 +140,7 @@ func (s *Store) clearQueue() {
 	s.showQueue()
 }
 
+// writeNext writes the first element of the queue.
 func (s *Store) writeNext() {
 	s.mu.Lock()
 	if len(s.queue) == 0 { // the store was switched off

@@ -119,6 +119,7 @@ func (s *Origin) connected() {
 	}
 }
 
+// disconnected records that the kept connection is not ready.
 func (s *Origin) disconnected() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

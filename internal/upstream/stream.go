@@ -107,6 +107,7 @@ func (s *stream) carried(i *snapshot.Interest) *snapshot.Interest {
 	return s.withoutSuspects(i)
 }
 
+// carriedNow is what the stream carries of the newest interest.
 func (s *stream) carriedNow() *snapshot.Interest { return s.carried(s.interestNow()) }
 
 // attempt waits and then serves the interest, once it is not empty, until the stream or ctx ends.
@@ -209,6 +210,8 @@ func (s *stream) endSilence() {
 	}
 	s.status.SilentSince, s.status.Arriving = time.Time{}, 0
 }
+
+// The methods below are for origins.
 
 // Trace begins the trace of a response that was read at this time. It is nil for the many responses
 // that are not traced.
@@ -384,6 +387,7 @@ func (s *stream) dropUncacheable(ctx context.Context) error {
 	return nil
 }
 
+// directory makes a filesource.Directory an origin.
 type directory struct{ *filesource.Directory }
 
 func (d directory) serve(ctx context.Context, stream *stream) error {

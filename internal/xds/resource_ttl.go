@@ -99,6 +99,7 @@ func appendTTL(b []byte, d time.Duration) []byte {
 	return b
 }
 
+// ttlSize returns the size of what appendTTL appends.
 func ttlSize(d time.Duration) int { return fieldSize(durationSize(d)) }
 
 func durationSize(d time.Duration) int {

@@ -36,6 +36,7 @@ func newSelection(ms []*matcherv3.NodeMatcher) (s selection, err error) {
 	return s, nil
 }
 
+// has reports whether the node is selected. It decodes the node only for its metadata.
 func (s selection) has(n *xds.Node) bool {
 	return len(s) == 0 || slices.ContainsFunc(s, func(matches func(string) bool) bool { return matches(n.ID) })
 }

@@ -17,6 +17,7 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
+// Key is one key in use.
 type Key struct {
 	Key      string   `json:"key"`
 	Elements []string `json:"elements"`
@@ -75,6 +76,7 @@ type DifferingField struct {
 	More   bool   `json:"more,omitempty"` // there are more values
 }
 
+// maxFieldsShown bounds the fields in a text.
 const maxFieldsShown = 6
 
 // String is "locality.zone: 3 values, metadata.NAMESPACE: 4 values"; "": nothing differs.

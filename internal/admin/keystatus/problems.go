@@ -24,6 +24,7 @@ type Subscriptions struct {
 	More  bool     `json:"more,omitempty"`
 }
 
+// maxNames bounds the names of Subscriptions.
 const maxNames = 5
 
 // String names what is subscribed: "EDS a, b and more".
@@ -108,6 +109,7 @@ func suspendedOf(of *upstream.Suspended) Suspended {
 	}}
 }
 
+// label is the short name of a type, or its URL.
 func label(t xds.Type) string { return cmp.Or(t.Short, string(t.URL)) }
 
 // unansweredOf returns what the origin has not answered of a type for which clients wait. Nil: it has

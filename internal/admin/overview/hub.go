@@ -8,6 +8,7 @@ import (
 	"time"
 )
 
+// MaxPages bounds the open pages.
 const MaxPages = 32
 
 const (
@@ -118,6 +119,7 @@ func (h *Hub) wait(ctx context.Context, e *Event) error {
 	}
 }
 
+// rest is the pause after e.
 func (e *Event) rest() time.Duration { return min(max(every, share*e.cost), longest) }
 
 // young reports whether e is still the newest possible.

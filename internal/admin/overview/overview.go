@@ -49,12 +49,14 @@ type Relay struct {
 	InCluster bool      `json:"in_cluster"`
 }
 
+// Variants counts streams by variant.
 type Variants struct {
 	SotW  int `json:"sotw"`
 	Delta int `json:"delta"`
 	REST  int `json:"rest"`
 }
 
+// States counts clients by state.
 type States struct {
 	Synced      int `json:"synced"`
 	Stale       int `json:"stale"`
@@ -89,6 +91,7 @@ type KeyRow struct {
 	Received time.Time `json:"received,omitzero"`
 }
 
+// In has the input of Of.
 type In struct {
 	Relay    Relay
 	Problems []Problem
@@ -98,6 +101,7 @@ type In struct {
 	Origins  []upstream.OriginStatus
 }
 
+// add counts one client, or one type on a stream, in a state.
 func (s *States) add(state string) {
 	switch state {
 	case inspect.StateNacked:
@@ -243,6 +247,7 @@ func (c *counting) typeRow(url string) *TypeRow {
 	return r
 }
 
+// rank orders types as xds.Types does.
 func rank(short string) int {
 	for i, t := range xds.Types() {
 		if t.Short == short {

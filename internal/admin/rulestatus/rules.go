@@ -18,6 +18,7 @@ import (
 
 // Rules are what is read of the rules in force, as aggregator.Rules gives it.
 type Rules interface {
+	// UsesType reports whether a node's key can differ between types.
 	UsesType() bool
 	Stats() []aggregator.Stat
 	Shared() []aggregator.SharedKey

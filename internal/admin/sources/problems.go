@@ -78,6 +78,7 @@ func (p *problemOfKeys) add(k *keystatus.Key, what fmt.Stringer, since time.Time
 	}
 }
 
+// rest reports how many more there are.
 func (p *problemOfKeys) rest() {
 	if more := p.n - maxKeysShown; more > 0 {
 		p.say(overview.Problem{Text: fmt.Sprintf("%s of this kind, which relay keys shows", Counted(more, "further problem")), Impact: p.impact, Next: p.next})

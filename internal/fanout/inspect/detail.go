@@ -25,6 +25,7 @@ type ClientDetail struct {
 	Names []TypeNames `json:"names,omitempty"`
 }
 
+// maxListed bounds the names of a type in TypeNames.
 const maxListed = 200
 
 // TypeNames are the names of a type that a client requested, and those of the resources that it has.

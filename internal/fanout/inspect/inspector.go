@@ -29,6 +29,7 @@ type Client interface {
 	Config() (ClientConfig, bool)
 }
 
+// Inspector lists the clients of a server.
 type Inspector struct {
 	all     func() []Client
 	waiting atomic.Pointer[map[KeyType]Waiting]

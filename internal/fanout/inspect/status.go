@@ -50,6 +50,7 @@ func Worse(a, b string) string {
 	return a
 }
 
+// TypeStatus is one type on a stream.
 type TypeStatus struct {
 	Type  string `json:"type"`
 	Key   string `json:"key,omitempty"` // empty: the node has no key, and the type gets no response

@@ -152,6 +152,7 @@ func (t StreamType) TypeState(look *Survey) TypeState {
 	return out
 }
 
+// namesOf identifies what a subscription requests.
 func namesOf(s *snapshot.Subscription) uint64 {
 	sum := s.Names.Sum() << 1
 	if s.Wildcard {

@@ -44,6 +44,7 @@ type Sending struct {
 	Bytes    int64     `json:"bytes"`
 }
 
+// maxNames bounds the names of one type.
 const maxNames = 10_000
 
 // Unacknowledged returns what the client did not acknowledge of the type, without its stream;

@@ -11,6 +11,7 @@ type UserAgent struct {
 	Version string `json:"version"`
 }
 
+// UserAgentCount is how many clients are one program.
 type UserAgentCount struct {
 	UserAgent
 	Clients int `json:"clients"`

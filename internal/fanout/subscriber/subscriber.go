@@ -53,6 +53,7 @@ type Client interface {
 // Subscriber is one type of one client in its group. No method blocks. All but Request are safe for
 // concurrent use; the client's receiver calls Request.
 type Subscriber interface {
+	// Key of the group.
 	Key() xds.Key
 	States
 	// GroupStates are the same States. The subscribers of a group share the value, so its memory is

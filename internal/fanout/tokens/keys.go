@@ -124,6 +124,7 @@ func ReadFile(name string) (string, error) {
 	return token, nil
 }
 
+// keySet has the issuer's keys.
 type keySet struct {
 	source Source
 	log    *slog.Logger
@@ -137,6 +138,7 @@ type keySet struct {
 	failing time.Time         // since when it failed
 }
 
+// run reads the keys until ctx ends.
 func (s *keySet) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		wait := readEvery

@@ -102,6 +102,7 @@ func (x *index[M]) renewed(prev, next *snapshot.Snapshot, once func(*subscribers
 	}
 }
 
+// answered reports whether the origin has answered the wildcard.
 func answered(s *snapshot.Snapshot) bool { return s != nil && s.Answered }
 
 // difference compares one name in two snapshots. Unless the resource has aliases, what a client

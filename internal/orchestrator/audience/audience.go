@@ -228,6 +228,7 @@ func (t *TypeAudience[M]) wildcardServes() bool {
 	return false
 }
 
+// forget removes names from the union.
 func (t *TypeAudience[M]) forget(names []string) {
 	for _, name := range names {
 		if t.names.Has(name) {
@@ -238,6 +239,7 @@ func (t *TypeAudience[M]) forget(names []string) {
 	t.names = t.names.Remove(names...)
 }
 
+// forgetWildcard removes the wildcard from the union.
 func (t *TypeAudience[M]) forgetWildcard() {
 	t.endLinger(subscribed{wildcard: true})
 	t.wildcard = false

@@ -337,6 +337,7 @@ func (t *TypeContent) SetSubscribed(names *xds.NameSet, wildcard bool, forgotten
 // WildcardID is that of the subscription to the wildcard, as in snapshot.TypeInterest.
 func (t *TypeContent) WildcardID() uint64 { return t.wildcardID }
 
+// uncacheable returns the number of held do_not_cache resources.
 func (t *TypeContent) uncacheable() int {
 	return t.part(snapshot.ByWildcard).Uncacheable() + t.part(snapshot.ByName).Uncacheable()
 }
@@ -426,6 +427,7 @@ func serves(s *snapshot.Snapshot, name string) bool {
 
 func answered(s *snapshot.Snapshot) bool { return s != nil && s.Answered }
 
+// put sets m[k], and makes the map if it is nil.
 func put[K comparable, V any](m *map[K]V, k K, v V) {
 	if *m == nil {
 		*m = make(map[K]V)

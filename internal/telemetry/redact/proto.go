@@ -153,6 +153,7 @@ func valued(d protoreflect.MessageDescriptor) bool {
 	return false
 }
 
+// sensitive reports whether a whole field is a secret.
 func sensitive(f protoreflect.FieldDescriptor) bool {
 	if secrets[f.FullName()] {
 		return true

@@ -48,6 +48,7 @@ func (d *delta) NextRequest(now time.Time) *Request {
 	return nil
 }
 
+// reply encodes an ACK or a NACK.
 func (d *delta) reply(t *typeState, r reply) *Request {
 	b := appendText(nil, deltaTypeURL, string(t.typ.URL))
 	b = appendText(b, deltaNonce, r.nonce)

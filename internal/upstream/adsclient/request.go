@@ -117,6 +117,7 @@ func appendVersion(b []byte, name, version string) []byte {
 	return b
 }
 
+// nameSize is the encoded size of a name.
 func nameSize(num protowire.Number, name string) int {
 	return protowire.SizeTag(num) + protowire.SizeBytes(len(name))
 }

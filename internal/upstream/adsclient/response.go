@@ -80,6 +80,7 @@ func (p *protocolState) Applied(r *xds.Response) {
 	p.ack(t, r.Nonce)
 }
 
+// ack queues an ACK.
 func (p *protocolState) ack(t *typeState, nonce string) {
 	if p.echoesNonce {
 		t.sotw.nonce, t.sotw.ackDue = nonce, true

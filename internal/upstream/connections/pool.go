@@ -51,6 +51,7 @@ const IdleFor = 30 * time.Second
 
 var errPoolClosed = errors.New("client is closing")
 
+// Lease takes a place on a connection.
 func (p *Pool) Lease() (*Connection, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

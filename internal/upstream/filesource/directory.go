@@ -59,6 +59,7 @@ type typeContents struct {
 
 var noContents = new(typeContents)
 
+// index makes byAlias.
 func (t *typeContents) index() {
 	for name, r := range t.resources {
 		for _, alias := range r.AliasesAndGlob() {
@@ -133,6 +134,7 @@ func (d *Directory) Reload() (ok bool) {
 	return d.scan()
 }
 
+// paths returns the directory and the files in it.
 func (d *Directory) paths() []string {
 	names, _ := d.list() // read reports the error
 	out := []string{d.dir}
@@ -301,6 +303,7 @@ func (d *Directory) list() (names []string, err error) {
 	return names, nil
 }
 
+// served reports whether the origin serves a file of this name.
 func served(name string) bool {
 	return !strings.HasPrefix(name, ".") && decoders[filepath.Ext(name)] != nil
 }

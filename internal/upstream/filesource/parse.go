@@ -189,6 +189,7 @@ func cutResponse(m *discoveryv3.DiscoveryResponse, held func(xds.TypeURL, string
 	return s, nil
 }
 
+// typeOfFirst is the type of a response without a type_url.
 func typeOfFirst(m *discoveryv3.DiscoveryResponse) (string, error) {
 	first := m.Resources[0]
 	if !strings.HasSuffix(first.GetTypeUrl(), "/envoy.service.discovery.v3.Resource") {

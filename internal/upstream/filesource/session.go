@@ -104,6 +104,7 @@ func (d *Directory) Serve(ctx context.Context, stream Stream) error {
 	}
 }
 
+// sleep waits for d or the end of ctx.
 func sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):

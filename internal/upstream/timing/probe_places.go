@@ -56,4 +56,5 @@ func (t *Probes) Enter(ctx context.Context) (leave func(succeeded bool), err err
 	}, nil
 }
 
+// Running is how many keys probe now.
 func (t *Probes) Running() int { return len(t.places) }

@@ -39,6 +39,7 @@ func eachAliasEntry(index *btree.BTreeG[aliasEntry], alias string, yield func(al
 	index.Ascend(aliasEntry{alias: alias}, func(l aliasEntry) bool { return l.alias == alias && yield(l) })
 }
 
+// isAliasIn reports whether any resource has this alias.
 func isAliasIn(index *btree.BTreeG[aliasEntry], alias string) bool {
 	any := false
 	eachAliasEntry(index, alias, func(aliasEntry) bool { any = true; return false })

@@ -13,6 +13,7 @@ type change struct {
 	heartbeats []string // names whose TTL was renewed, sorted; names may have them too
 }
 
+// size returns the number of names in c.
 func (c *change) size() int { return len(c.names) + len(c.heartbeats) }
 
 // Limits of a lineage's log: as many names as there are entries, or minLogNames if that is more,
