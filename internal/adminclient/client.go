@@ -240,7 +240,7 @@ func (c *Client) wrong() string {
 	return out
 }
 
-// StatusError explains an answer with a status other than 200, from a relay or another server.
+// statusError explains an answer with a status other than 200, from a relay or another server.
 func (c *Client) statusError(resp *http.Response, body []byte) error {
 	var said struct {
 		Error string

@@ -80,9 +80,9 @@ func provesForSecrets(l config.Listener) bool {
 
 // Check compiles a configuration and finds all its faults: those of its text, which are in err
 // (see config.Load), those of compiling it, and those of the files and directories that it names.
-// running is the configuration that the relay was started with; nil before the start. checked does
+// running is the configuration that the relay was started with; nil before the start. Check does
 // not look again at directories that are open already. The faults are config.Faults, unless the file
-// could not be read. checked returns the compiled rules and expressions even if there are faults.
+// could not be read. Check returns the compiled rules and expressions even if there are faults.
 func Check(cfg *config.Config, err error, running *config.Config) (*Compiled, error) {
 	var all config.Faults
 	add := func(err error) error {

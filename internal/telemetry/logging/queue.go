@@ -86,7 +86,7 @@ func (q *Queue) write(line []byte) {
 	q.failing.Store(nil)
 }
 
-// flush ends run, and reports whether all lines were handed to stderr within flushTimeout.
+// Flush ends Run, and reports whether all lines were handed to stderr within flushTimeout.
 // Otherwise another write to stderr would wait too.
 func (q *Queue) Flush() bool {
 	close(q.stop)
