@@ -140,6 +140,24 @@ func TestP5_RekeyLooksAtEveryType(t *testing.T) {
 	}
 }
 
+// Which type is the first follows from the requests, not from the order of sending: clusters are sent
+// before listeners. So a stream that began with listeners is not refused because clusters have no key
+// now.
+func TestP5_RekeyKnowsTheOrderOfRequests(t *testing.T) {
+	r := newServerFixture(t, nil)
+	r.groups.Group("k").Publish(update(t, xds.ListenerType, "l"), update(t, xds.ClusterType, "a"))
+	r.groups.SetRules(func(*corev3.Node, xds.TypeURL) (string, error) { return "k", nil })
+	c := r.delta(nil)
+	c.ask(xds.ListenerType)
+	c.want("l ")
+	c.ask(xds.ClusterType)
+	c.want("a ")
+	r.rekeyed(0, func(_ *corev3.Node, typ xds.TypeURL) (string, error) {
+		return map[xds.TypeURL]string{xds.ListenerType: "k"}[typ], nil
+	})
+	r.wantEnd(c, codes.Unavailable, telemetry.KeyChanged)
+}
+
 // A type's key is that of the node as it was at the type's first request, for other
 // rules too: dynamic parameters that came since move nothing.
 func TestP5_RekeyKnowsTheNodeOfEachType(t *testing.T) {
