@@ -223,7 +223,7 @@ func (s *Store) load(f *file, key xds.Key) (*record, telemetry.Load) {
 	return nil, telemetry.LoadFailed
 }
 
-// Status is what operators read about the store.
+// Status is what operators read about the store. Its times are in UTC and whole seconds.
 type Status struct {
 	Path string `json:"path"`
 	// Files of the last known good, and the bytes of all files.
@@ -249,6 +249,7 @@ func (s *Store) Status() Status {
 	defer s.mu.Unlock()
 	out := s.stats
 	out.Waiting, out.Off = len(s.queue), s.off != nil
+	out.LastErrorAt = out.LastErrorAt.UTC().Truncate(time.Second)
 	if s.dir == nil {
 		return out
 	}
@@ -263,6 +264,7 @@ func (s *Store) Status() Status {
 			out.Oldest = f.confirmed
 		}
 	}
+	out.Oldest = out.Oldest.UTC().Truncate(time.Second)
 	return out
 }
 

@@ -488,6 +488,24 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, b []byte) { _, _ = decode(b) })
 }
 
+// Operators read times in UTC and whole seconds.
+func TestTimesOfStatus(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := opened(t, t.TempDir(), nil)
+		defer r.stop()
+		pass(time.Second / 4)
+		r.Put(web, cds, newView(t, cds).snapshot(true, "a=1"))
+		pass(time.Minute)
+		r.turnOff(errDamaged)
+		st := r.Status()
+		for name, at := range map[string]time.Time{"oldest": st.Oldest, "last_error_at": st.LastErrorAt} {
+			if at.IsZero() || at.Location() != time.UTC || at.Nanosecond() != 0 {
+				t.Errorf("%s is %v", name, at)
+			}
+		}
+	})
+}
+
 // The relay starts and serves without a store that cannot be used.
 func TestP66_UnusableDirectoryAtTheStart(t *testing.T) {
 	bubble(t, func(t *testing.T) {
