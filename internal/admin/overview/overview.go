@@ -36,9 +36,9 @@ type Overview struct {
 	Disconnected int `json:"disconnected"`
 	// Top has the most important keys, ordered by their clients. Rest sums up all others, and is
 	// absent if there are none.
-	Top     []KeyRow                `json:"top"`
-	Rest    *KeyRow                 `json:"rest,omitempty"`
-	Origins []upstream.OriginStatus `json:"origins"`
+	Top     []KeyRow    `json:"top"`
+	Rest    *KeyRow     `json:"rest,omitempty"`
+	Origins []OriginRow `json:"origins"`
 }
 
 type Relay struct {
@@ -92,6 +92,20 @@ type KeyRow struct {
 }
 
 // In has the input of Of.
+// OriginRow is an origin, with fields of upstream.OriginStatus. It lacks those that change with each
+// attempt at an origin that is away, and those that are among the Problems.
+type OriginRow struct {
+	Name        string    `json:"name"`
+	Address     string    `json:"address"`
+	Away        bool      `json:"away"`
+	AwaySince   time.Time `json:"away_since,omitzero"`
+	Reached     time.Time `json:"reached,omitzero"`
+	Streams     int       `json:"streams"`
+	Connections int       `json:"connections"`
+	Silent      int       `json:"silent_streams"`
+	LastError   string    `json:"last_error,omitempty"`
+}
+
 type In struct {
 	Relay    Relay
 	Problems []Problem
@@ -128,15 +142,12 @@ func (s *States) sum(other *States) {
 // Of computes the Overview.
 func Of(in *In) *Overview {
 	c := counting{
-		Overview: Overview{Relay: in.Relay, Problems: in.Problems, Totals: in.Totals, Keys: len(in.Keys), Origins: in.Origins},
+		Overview: Overview{Relay: in.Relay, Problems: in.Problems, Totals: in.Totals, Keys: len(in.Keys), Origins: []OriginRow{}},
 		rows:     make(map[string]*KeyRow, len(in.Keys)),
 		types:    make(map[string]*TypeRow),
 	}
-	for i := range c.Origins {
-		o := &c.Origins[i]
-		o.LastError, _ = clip(o.LastError)
-		// These change with each attempt at an origin that is away, or are among the Problems.
-		o.Reconnects, o.LastErrorAt, o.Faults, o.Rejected = 0, time.Time{}, nil, nil
+	for i := range in.Origins {
+		c.Origins = append(c.Origins, originRow(&in.Origins[i]))
 	}
 	for i := range in.Keys {
 		k := &in.Keys[i]
@@ -154,6 +165,15 @@ func Of(in *In) *Overview {
 	}
 	slices.SortFunc(c.Types, func(a, b TypeRow) int { return cmp.Compare(rank(a.Type), rank(b.Type)) })
 	return &c.Overview
+}
+
+func originRow(o *upstream.OriginStatus) OriginRow {
+	row := OriginRow{
+		Name: o.Name, Address: o.Address, Away: o.Away, AwaySince: o.AwaySince, Reached: o.Reached,
+		Streams: o.Streams, Connections: o.Connections, Silent: o.Silent,
+	}
+	row.LastError, _ = clip(o.LastError)
+	return row
 }
 
 func rowOf(k *keystatus.Key) *KeyRow {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // client is a stream whose types are in these states, all under one key.
@@ -138,6 +140,20 @@ func TestOtherKeysHaveTheOriginOfAll(t *testing.T) {
 	in.Keys[maxKeys+1].Upstream = keystatus.Upstream{Origin: "two"}
 	if o := Of(&in); o.Rest.Origin != "" || o.Rest.Connected {
 		t.Errorf("%+v", o.Rest)
+	}
+}
+
+// An event says of an origin only what stays equal while nothing changes. The caller's origins stay as
+// they are.
+func TestOriginsHaveNoNumbersOfAttempts(t *testing.T) {
+	away := upstream.OriginStatus{Name: "one", Away: true, Reconnects: 3, LastError: strings.Repeat("x", maxText+1), LastErrorAt: time.Now(), Faults: []string{"x"}}
+	in := In{Clients: slices.Values([]inspect.ClientStatus(nil)), Origins: []upstream.OriginStatus{away}}
+	b := xdstest.Must(json.Marshal(Of(&in).Origins))(t)
+	if want := `[{"name":"one","address":"","away":true,"streams":0,"connections":0,"silent_streams":0,"last_error":"` + away.LastError[1:] + `"}]`; string(b) != want {
+		t.Errorf("%s, want %s", b, want)
+	}
+	if !reflect.DeepEqual(in.Origins[0], away) {
+		t.Errorf("the caller has %+v", in.Origins[0])
 	}
 }
 
