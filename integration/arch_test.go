@@ -66,7 +66,7 @@ var layers = map[string]place{
 		[]string{"internal/upstream/adsclient", "internal/upstream/connections", "internal/upstream/filesource",
 			"internal/upstream/suspects", "internal/upstream/timing",
 			"internal/xds", "internal/xds/snapshot", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/buffers"},
-		"it passes Updates to a Sink, and does not depend on their use",
+		"it passes Updates to a Sink, and does not depend on their use; of the admin API it knows only the names of its own status",
 	},
 	"internal/upstream/adsclient": {
 		[]string{"internal/xds", "internal/xds/snapshot"},
@@ -91,7 +91,7 @@ var layers = map[string]place{
 	},
 	"internal/cluster": {
 		[]string{"internal/xds", "internal/telemetry", "internal/filewatch"},
-		"it knows members and who owns a key, and not what owners do",
+		"it knows members and who owns a key, and not what owners do; of the admin API it knows only the names of a member",
 	},
 	"internal/cluster/clustertest": {nil, "it is a network for the tests of all floors"},
 	"internal/fanout": {

@@ -316,7 +316,15 @@ func (s *Server) keyParam(r *http.Request) (key xds.Key, given bool, bad *failur
 
 // listOrigins answers with the origins, in order of preference.
 func (s *Server) listOrigins(r *http.Request) (int, any) {
-	return paged(r, s.opts.Origins.Origins(), func(o *upstream.OriginStatus) string { return fmt.Sprintf("%06d", o.Place) }, whole[upstream.OriginStatus])
+	type origin struct {
+		upstream.OriginStatus
+		place int // in the order of preference
+	}
+	var all []origin
+	for i, o := range s.opts.Origins.Origins() {
+		all = append(all, origin{o, i})
+	}
+	return paged(r, all, func(o *origin) string { return fmt.Sprintf("%06d", o.place) }, whole[origin])
 }
 
 const noCluster = "the relay is in no cluster: it has no cluster.name"

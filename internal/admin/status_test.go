@@ -342,6 +342,9 @@ func TestOrigins(t *testing.T) {
 	if !reflect.DeepEqual(got.Items, r.shown.origins) {
 		t.Fatalf("%+v", got)
 	}
+	if paged, _ := pages[upstream.OriginStatus](r, "/origins?limit=1"); !reflect.DeepEqual(paged, got.Items) {
+		t.Errorf("by pages: %+v", paged)
+	}
 }
 
 func TestNothingThereIsAnEmptyList(t *testing.T) {

@@ -18,7 +18,8 @@ import (
 // KeepEnded is how long Members lists a member that left or died.
 const KeepEnded = 10 * time.Minute
 
-// Member is a relay of the cluster, as operators read it in /members.
+// Member is a relay of the cluster, as operators read it in /members. Its JSON names are those of the
+// admin API.
 type Member struct {
 	Name string `json:"name"`
 	Self bool   `json:"self"` // this relay

@@ -196,7 +196,8 @@ func (c *Client) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// OriginStatus is an origin as operators read it: an item of /origins. Its texts are redacted.
+// OriginStatus is an origin as operators read it: an item of /origins. Its texts are redacted, and its
+// JSON names are those of the admin API.
 type OriginStatus struct {
 	Name      string    `json:"name"`
 	Address   string    `json:"address"`
@@ -219,7 +220,6 @@ type OriginStatus struct {
 	// Rejected has the types whose newest response the relay rejected for a key, the longest rejected
 	// first, at most maxRejected.
 	Rejected []RejectedType `json:"rejected,omitempty"`
-	Place    int            `json:"-"` // in the order of preference
 }
 
 // Certificates returns the sources of the certificates that the relay shows to origins, or by which
@@ -245,7 +245,6 @@ func (c *Client) Origins() []OriginStatus {
 	out := make([]OriginStatus, len(c.origins))
 	for i, s := range c.origins {
 		out[i] = s.status()
-		out[i].Place = i
 	}
 	return out
 }
