@@ -408,18 +408,15 @@ func TestDefaultLimit(t *testing.T) {
 	}
 }
 
-// A long page has one item a line, and the same content.
-func TestLongPagesAreLines(t *testing.T) {
+// A long page has all content of its items.
+func TestLongPagesHaveEachItem(t *testing.T) {
 	r := serve(t, nil)
 	for i := range 2000 {
 		r.shown.clients = append(r.shown.clients, inspect.ClientStatus{Stream: uint64(i) + 1, Node: "<" + strings.Repeat("x", 200) + "\n\">", Types: []inspect.TypeStatus{}})
 	}
 	for _, path := range []string{"/clients?limit=1999", "/clients?limit=2000"} {
 		var p list[inspect.ClientStatus]
-		body := string(r.get(path, &p).body)
-		if n := strings.Count(body, "\n"); n > len(p.Items)+3 || !strings.HasSuffix(body, "}\n") {
-			t.Errorf("%s: %d lines of %d items", path, n, len(p.Items))
-		}
+		r.get(path, &p)
 		for i := range p.Items {
 			if !reflect.DeepEqual(p.Items[i], r.shown.clients[i]) {
 				t.Fatalf("%s: %+v", path, p.Items[i])
