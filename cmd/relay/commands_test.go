@@ -364,7 +364,7 @@ func TestExplain(t *testing.T) {
 		t.Error(out)
 	}
 	for _, format := range []string{"json", "yaml"} {
-		var got explain.Explained
+		var got explain.Keys
 		var err error
 		_, out, _ := runRelay(args("--node", "DIR/node.json", "-o", format)...)
 		if format == "json" {

@@ -101,7 +101,7 @@ number of clients.`,
 				return err
 			}
 			defer c.Close()
-			out, err := explain.Client(cmd.Context(), c, args[0], xds.TypeURL(typ))
+			out, err := explain.Connected(cmd.Context(), c, args[0], xds.TypeURL(typ))
 			return printExplained(cmd, *format, out, err)
 		case !given("diff") && !given("node"):
 			return usageErrorf("explain: needs NODE, --node FILE or --diff FILE")
@@ -136,7 +136,7 @@ number of clients.`,
 				return err
 			}
 		}
-		var out *explain.Explained
+		var out *explain.Keys
 		if cmd.Flags().Changed("admin") {
 			c, e := running.client()
 			if e != nil {
@@ -159,7 +159,7 @@ number of clients.`,
 	return cmd
 }
 
-func printExplained(cmd *cobra.Command, format string, out *explain.Explained, err error) error {
+func printExplained(cmd *cobra.Command, format string, out *explain.Keys, err error) error {
 	if err != nil {
 		return err
 	}

@@ -66,7 +66,7 @@ func keyColumns(now time.Time) []terminal.Column[keystatus.Key] {
 		terminal.TextColumn("KEY", func(k *keystatus.Key) string { return k.Key }),
 		terminal.TextColumn("CLIENTS", func(k *keystatus.Key) string { return strconv.Itoa(k.Clients) }),
 	}
-	columns = append(columns, status.Columns(status.OfKey)...)
+	columns = append(columns, status.StateColumns(status.StatesOfKey)...)
 	return append(columns,
 		terminal.TextColumn("RESOURCES", func(k *keystatus.Key) string {
 			n := 0

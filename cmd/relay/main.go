@@ -20,7 +20,7 @@ import (
 )
 
 func main() {
-	logging.LogLibraries()
+	logging.CaptureLibraries()
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 

@@ -33,7 +33,7 @@ type items[T any] struct {
 var outputs = map[string]any{
 	"diff":            items[admin.Unacknowledged]{},
 	"dump":            items[admin.DumpedResource]{},
-	"explain":         explain.Explained{},
+	"explain":         explain.Keys{},
 	"explain-compare": explain.Comparison{},
 	"explain-diff":    explain.Difference{},
 	"keys":            items[keystatus.Key]{},

@@ -61,7 +61,7 @@ Flags override environment variables, which override the file.`,
 					err = errReported // its text would wait for stderr
 				}
 			}()
-			logging.LogLibrariesTo(log)
+			logging.SendLibrariesTo(log)
 			hangups, stopHangups := hangups()
 			defer stopHangups()
 			grpcadmin.CountForChannelz(cfg.Admin.GRPCAddress != "")

@@ -71,7 +71,7 @@ first three are shown. "relay status --summary -o json" has them all.
 	f.StringVar(&st.UserAgent, "user-agent", "", "only clients with this user agent, with or without its version: envoy, \"envoy 1.40.0\"")
 	f.BoolVar(&st.AllMembers, "members", false, "the clients of all relays of the cluster")
 	addIgnoreDeadFlag(cmd, &st.IgnoreDead)
-	f.BoolVar(&st.Numbers, "summary", false, "print numbers instead of clients")
+	f.BoolVar(&st.Summary, "summary", false, "print numbers instead of clients")
 	f.BoolVar(&check, "check", false, "exit with 1 if the relay has problems")
 	shown.addWatchFlag(cmd)
 	completeKeys(cmd, flags)
@@ -88,12 +88,12 @@ first three are shown. "relay status --summary -o json" has them all.
 			st.Node = &node
 		}
 		for _, of := range []string{"node", "state", "type", "user-agent", "members"} {
-			if st.Numbers && f.Changed(of) {
+			if st.Summary && f.Changed(of) {
 				return usageErrorf("--summary: cannot be used with --%s, because it counts all clients of a key or of the relay", of)
 			}
 		}
 		switch {
-		case st.Numbers && st.NoHeaders:
+		case st.Summary && st.NoHeaders:
 			return usageErrorf("--summary: cannot be used with --no-headers, because it prints several tables; for scripts use -o json")
 		case shown.watch && check:
 			return usageErrorf("--check: cannot be used with --watch, which goes on until a signal")

@@ -60,7 +60,7 @@ func Run(ctx, abort context.Context, out io.Writer, clients int, version string)
 		defer context.AfterFunc(ctx, cancel)()
 		visitors, until := errgroup.WithContext(until)
 		visitors.Go(func() error { return f.Run(until) })
-		visitors.Go(func() error { return changes(until, r, f, origin, show) })
+		visitors.Go(func() error { return changeFiles(until, r, f, origin, show) })
 		return visitors.Wait()
 	})
 	err = g.Wait()
@@ -143,20 +143,20 @@ func newFleet(target string, n int, show *output) (*fleet.Fleet, error) {
 	})
 }
 
-// every is the time between two changes. takes is how long the demo waits before it reports
-// one.
+// changeInterval is the time between two changes. The demo reports what a change did reportAfter
+// later.
 const (
-	every = 3 * time.Second
-	takes = 500 * time.Millisecond
+	changeInterval = 3 * time.Second
+	reportAfter    = 500 * time.Millisecond
 )
 
-// changes changes a resource every every until ctx ends.
-func changes(ctx context.Context, r *relay.Relay, f *fleet.Fleet, origin *originFiles, show *output) error {
+// changeFiles changes a resource of the origin once per changeInterval until ctx ends.
+func changeFiles(ctx context.Context, r *relay.Relay, f *fleet.Fleet, origin *originFiles, show *output) error {
 	if err := f.WaitAll(ctx, func(c *fleet.Client) bool { return c.Complete() }); err != nil {
 		return ignoreEnd(ctx, err)
 	}
 	show.ready(f)
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(changeInterval)
 	defer tick.Stop()
 	for n := 1; ; n++ {
 		what, err := origin.change(n, show.begin)
@@ -164,7 +164,7 @@ func changes(ctx context.Context, r *relay.Relay, f *fleet.Fleet, origin *origin
 			return fmt.Errorf("demo: %w", err)
 		}
 		show.changed(n, what)
-		soon := time.NewTimer(takes)
+		soon := time.NewTimer(reportAfter)
 		select {
 		case <-soon.C:
 		case <-ctx.Done():

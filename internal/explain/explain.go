@@ -22,9 +22,9 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Explained is the output of explain. It has one explanation for each type, or a single one without
-// a type if the rules do not use the type.
-type Explained struct {
+// Keys are the explained keys of a node: one for each type, or a single one without a type if the
+// rules do not use the type.
+type Keys struct {
 	Node    string `json:"node" yaml:"node"`
 	Cluster string `json:"cluster,omitempty" yaml:"cluster,omitempty"`
 	// Program has the bootstrap with the node; empty: the node is in no bootstrap. UserAgent is the one
@@ -41,12 +41,12 @@ type Explained struct {
 }
 
 // Node explains the keys of a node under the rules of a configuration. typ may be empty.
-func Node(cfg *config.Config, in *aggregator.Input, typ xds.TypeURL) (*Explained, error) {
+func Node(cfg *config.Config, in *aggregator.Input, typ xds.TypeURL) (*Keys, error) {
 	rules, err := aggregator.Compile(cfg)
 	if err != nil {
 		return nil, err
 	}
-	out := &Explained{Node: in.Node.ID, Cluster: in.Node.Cluster}
+	out := &Keys{Node: in.Node.ID, Cluster: in.Node.Cluster}
 	if err := out.explainUpstream(cfg, in.Node); err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func Node(cfg *config.Config, in *aggregator.Input, typ xds.TypeURL) (*Explained
 }
 
 // explainUpstream evaluates upstream.node for a client's node.
-func (e *Explained) explainUpstream(cfg *config.Config, node *xds.Node) error {
+func (k *Keys) explainUpstream(cfg *config.Config, node *xds.Node) error {
 	if cfg.Upstream.Node == "" {
 		return nil
 	}
@@ -72,29 +72,29 @@ func (e *Explained) explainUpstream(cfg *config.Config, node *xds.Node) error {
 	return node.With(func(m *corev3.Node) error {
 		sent, err := program.Eval(m)
 		if err != nil {
-			e.UpstreamError = redact.Text(err.Error())
+			k.UpstreamError = redact.Text(err.Error())
 			return nil
 		}
 		if sent.GetId() == "" {
-			e.Warnings = append(e.Warnings, "upstream.node sets no id: many origins reject or ignore a node without one")
+			k.Warnings = append(k.Warnings, "upstream.node sets no id: many origins reject or ignore a node without one")
 		}
-		e.UpstreamNode, err = redact.JSON(sent)
+		k.UpstreamNode, err = redact.JSON(sent)
 		return err
 	})
 }
 
-// Client asks a running relay to explain the keys of a connected client.
-func Client(ctx context.Context, c *adminclient.Client, node string, typ xds.TypeURL) (*Explained, error) {
+// Connected asks a running relay to explain the keys of a connected client.
+func Connected(ctx context.Context, c *adminclient.Client, node string, typ xds.TypeURL) (*Keys, error) {
 	q := url.Values{"node": {node}}
 	if typ != "" {
 		q.Set("type", string(typ))
 	}
-	out := new(Explained)
+	out := new(Keys)
 	return out, c.Get(ctx, "/explain", q, out)
 }
 
 // InForce asks a running relay to explain the keys of any node.
-func InForce(ctx context.Context, c *adminclient.Client, in *aggregator.Input, typ xds.TypeURL) (*Explained, error) {
+func InForce(ctx context.Context, c *adminclient.Client, in *aggregator.Input, typ xds.TypeURL) (*Keys, error) {
 	message, err := in.Node.Decode()
 	if err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func InForce(ctx context.Context, c *adminclient.Client, in *aggregator.Input, t
 	if err != nil {
 		return nil, err
 	}
-	out, query := new(Explained), ""
+	out, query := new(Keys), ""
 	if typ != "" {
 		query = "?type=" + url.QueryEscape(string(typ))
 	}
@@ -127,26 +127,26 @@ func typesToExplain(only xds.TypeURL, rules *aggregator.Rules) []xds.TypeURL {
 }
 
 // Print writes the explanations as tables. Types with equal explanations share one.
-func (e *Explained) Print(w io.Writer) {
-	fmt.Fprintf(w, "node     %s\n", terminal.Visible(cmp.Or(e.Node, "-")))
-	fmt.Fprintf(w, "cluster  %s\n", terminal.Visible(cmp.Or(e.Cluster, "-")))
-	if e.Program != "" {
-		fmt.Fprintf(w, "agent    %s (assumed for a bootstrap of %s, unless it names one)\n", terminal.Visible(e.UserAgent), e.Program)
-		fmt.Fprintf(w, "unknown  %s: the program adds them, and rules that read them may differ\n", strings.Join(e.Unknown, ", "))
+func (k *Keys) Print(w io.Writer) {
+	fmt.Fprintf(w, "node     %s\n", terminal.Visible(cmp.Or(k.Node, "-")))
+	fmt.Fprintf(w, "cluster  %s\n", terminal.Visible(cmp.Or(k.Cluster, "-")))
+	if k.Program != "" {
+		fmt.Fprintf(w, "agent    %s (assumed for a bootstrap of %s, unless it names one)\n", terminal.Visible(k.UserAgent), k.Program)
+		fmt.Fprintf(w, "unknown  %s: the program adds them, and rules that read them may differ\n", strings.Join(k.Unknown, ", "))
 	}
 	switch {
-	case e.UpstreamError != "":
-		fmt.Fprintf(w, "origin   upstream.node fails, and the relay refuses the client: %s\n", terminal.Visible(e.UpstreamError))
-	case e.UpstreamNode != nil:
-		fmt.Fprintf(w, "origin   %s\n", terminal.Visible(string(e.UpstreamNode)))
+	case k.UpstreamError != "":
+		fmt.Fprintf(w, "origin   upstream.node fails, and the relay refuses the client: %s\n", terminal.Visible(k.UpstreamError))
+	case k.UpstreamNode != nil:
+		fmt.Fprintf(w, "origin   %s\n", terminal.Visible(string(k.UpstreamNode)))
 	}
-	for _, warning := range e.Warnings {
+	for _, warning := range k.Warnings {
 		fmt.Fprintf(w, "warning  %s\n", warning)
 	}
-	for len(e.Types) > 0 {
+	for len(k.Types) > 0 {
 		var same []string
-		first := e.Types[0]
-		e.Types = slices.DeleteFunc(e.Types, func(x *aggregator.Explanation) bool {
+		first := k.Types[0]
+		k.Types = slices.DeleteFunc(k.Types, func(x *aggregator.Explanation) bool {
 			if !alike(x, first) {
 				return false
 			}

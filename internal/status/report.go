@@ -24,7 +24,7 @@ type Report struct {
 	States     []string
 	Type       xds.TypeURL
 	UserAgent  string
-	Numbers    bool          // numbers instead of clients
+	Summary    bool          // numbers instead of clients
 	AllMembers bool          // of all relays of the cluster
 	IgnoreDead time.Duration // with AllMembers: that of adminclient.AskAll
 }
@@ -32,7 +32,7 @@ type Report struct {
 // Print asks the relay and prints its answer: the table, then the rest, and the relay's problems
 // to the writer to. It prints nothing before it has the whole answer.
 func (s *Report) Print(ctx context.Context, table, rest, to io.Writer) error {
-	if s.Numbers {
+	if s.Summary {
 		return s.printSummary(ctx, table, to)
 	}
 	if s.AllMembers {

@@ -24,8 +24,8 @@ func statesText(t terminal.Style, states map[string]int) string {
 	return cmp.Or(strings.Join(sum, ", "), "none")
 }
 
-// Columns are the columns of the numbers of types in each state.
-func Columns[T any](states func(*T) map[string]int) (columns []terminal.Column[T]) {
+// StateColumns are a column for each state, with the number of types in it.
+func StateColumns[T any](states func(*T) map[string]int) (columns []terminal.Column[T]) {
 	for _, s := range inspect.States {
 		colour := ""
 		if s == inspect.StateNacked || s == inspect.StateStale {
@@ -36,8 +36,8 @@ func Columns[T any](states func(*T) map[string]int) (columns []terminal.Column[T
 	return columns
 }
 
-// OfKey sums up the states of a key's types.
-func OfKey(k *keystatus.Key) map[string]int {
+// StatesOfKey sums up the states of a key's types.
+func StatesOfKey(k *keystatus.Key) map[string]int {
 	sum := map[string]int{}
 	for i := range k.Types {
 		for s, n := range k.Types[i].States {

@@ -88,7 +88,7 @@ func stateCounts(head string, name func(*statesOf) string) []terminal.Column[sta
 	return append([]terminal.Column[statesOf]{
 		terminal.TextColumn(head, name),
 		terminal.TextColumn("CLIENTS", func(x *statesOf) string { return strconv.Itoa(x.Clients) }),
-	}, Columns(func(x *statesOf) map[string]int { return x.States })...)
+	}, StateColumns(func(x *statesOf) map[string]int { return x.States })...)
 }
 
 var userAgentColumns = []terminal.Column[inspect.UserAgentCount]{
@@ -137,7 +137,7 @@ func (sum *Summary) count(keys []keystatus.Key) {
 	byType := map[string]*statesOf{}
 	for i := range keys {
 		k := &keys[i]
-		sum.Keys = append(sum.Keys, statesOf{Key: k.Key, Clients: k.Clients, States: OfKey(k)})
+		sum.Keys = append(sum.Keys, statesOf{Key: k.Key, Clients: k.Clients, States: StatesOfKey(k)})
 		for j := range k.Types {
 			t := byType[k.Types[j].Type]
 			if t == nil {

@@ -18,18 +18,18 @@ import (
 // safe for concurrent use.
 type libraryLog struct{ to atomic.Pointer[slog.Logger] }
 
-// libraryErrors is the process' libraryLog. LogLibrariesTo sets its destination.
+// libraryErrors is the process' libraryLog. SendLibrariesTo sets its destination.
 var libraryErrors = new(libraryLog)
 
-// LogLibraries makes OpenTelemetry and grpc log to libraryErrors. It must be called before any other
-// function of grpc.
-func LogLibraries() {
+// CaptureLibraries makes OpenTelemetry and grpc log to libraryErrors. It must be called before any
+// other function of grpc.
+func CaptureLibraries() {
 	otel.SetErrorHandler(libraryErrors)
 	grpclog.SetLoggerV2(libraryErrors.grpc(os.Getenv("GRPC_GO_LOG_SEVERITY_LEVEL"), os.Getenv("GRPC_GO_LOG_VERBOSITY_LEVEL")))
 }
 
-// LogLibrariesTo sets the log of the libraries.
-func LogLibrariesTo(log *slog.Logger) { libraryErrors.to.Store(log) }
+// SendLibrariesTo sets the log that gets the lines of the libraries.
+func SendLibrariesTo(log *slog.Logger) { libraryErrors.to.Store(log) }
 
 // grpc makes grpc's logger, with the values of its two environment variables.
 func (g *libraryLog) grpc(severity, verbosity string) grpclog.LoggerV2 {
