@@ -36,7 +36,7 @@ var layers = map[string]place{
 	"internal/anytypes":     {nil, "it only links messages"},
 	"internal/buffers":      {nil, "a buffer pool does not depend on the content of buffers"},
 	"internal/filewatch":    {nil, "it reports that files changed, and reads none"},
-	"internal/spelling":     {nil, "it compares names, whatever they name"},
+	"internal/spelling":     {nil, "a word is spelled the same, whatever it names"},
 	"internal/expr":         {[]string{"internal/xds", "internal/spelling"}, "expressions see nodes, peers and types, not their callers"},
 	"internal/telemetry":    {[]string{"internal/xds"}, "every package counts: whatever it imported, every package would import"},
 	"internal/telemetry/tlsfiles": {
@@ -177,7 +177,7 @@ var layers = map[string]place{
 		"it passes requests and answers on; the HTTP API is above it",
 	},
 	"internal/admin/sources": {
-		[]string{"internal/xds", "internal/upstream", "internal/cluster", "internal/admin/keystatus", "internal/admin/overview"},
+		[]string{"internal/xds", "internal/upstream", "internal/cluster", "internal/admin/keystatus", "internal/admin/overview", "internal/spelling"},
 		"it makes values of what operators read; the HTTP API is above it",
 	},
 	"internal/admin/rulestatus": {
@@ -191,7 +191,7 @@ var layers = map[string]place{
 	"internal/admin/jsonyaml": {nil, "it encodes any value"},
 	"internal/admin": {
 		[]string{"internal/admin/web", "internal/admin/compare", "internal/admin/jsonyaml", "internal/admin/overview", "internal/admin/keystatus", "internal/admin/memberread", "internal/admin/rulestatus", "internal/admin/sources", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/anytypes", "config",
-			"internal/aggregator", "internal/cluster", "internal/upstream", "internal/fanout", "internal/fanout/inspect", "internal/fanout/refusal", "internal/fanout/subscriber", "internal/store", "internal/orchestrator/history"},
+			"internal/aggregator", "internal/cluster", "internal/upstream", "internal/fanout", "internal/fanout/inspect", "internal/fanout/refusal", "internal/fanout/subscriber", "internal/store", "internal/orchestrator/history", "internal/spelling"},
 		"it reads status as values, through interfaces of its own; lower layers do not depend on it",
 	},
 
@@ -271,15 +271,15 @@ var layers = map[string]place{
 		"it computes keys from rules and answers, and runs no relay",
 	},
 	"internal/demo": {
-		[]string{"config", "internal/fanout/inspect", "internal/filewatch", "internal/fleet", "internal/relay", "internal/telemetry/logging", "internal/terminal", "internal/xds"},
+		[]string{"config", "internal/fanout/inspect", "internal/filewatch", "internal/fleet", "internal/relay", "internal/telemetry/logging", "internal/terminal", "internal/xds", "internal/spelling"},
 		"it starts a relay as serve does, and knows its clients from outside",
 	},
 	"internal/wait": {
-		[]string{"internal/terminal", "internal/adminclient", "internal/admin/keystatus", "internal/xds"},
+		[]string{"internal/terminal", "internal/adminclient", "internal/admin/keystatus", "internal/xds", "internal/spelling"},
 		"it waits for what a running relay reports, and has no relay",
 	},
 	"internal/status": {
-		[]string{"internal/terminal", "internal/adminclient", "internal/admin", "internal/admin/keystatus", "internal/admin/overview", "internal/fanout/inspect", "internal/xds"},
+		[]string{"internal/terminal", "internal/adminclient", "internal/admin", "internal/admin/keystatus", "internal/admin/overview", "internal/fanout/inspect", "internal/xds", "internal/spelling"},
 		"it prints what a running relay reports, and has no relay",
 	},
 

@@ -12,6 +12,7 @@ import (
 	"xdsrelay/internal/admin"
 	"xdsrelay/internal/admin/compare"
 	"xdsrelay/internal/adminclient"
+	"xdsrelay/internal/spelling"
 	"xdsrelay/internal/status"
 	"xdsrelay/internal/terminal"
 )
@@ -123,7 +124,7 @@ func printDifferences(w io.Writer, t terminal.Style, version string, all []compa
 		printDifference(w, t, r.Name, version, r.Diff, r.OfferedNotHeld || r.HasNotHeld)
 	}
 	if more > 0 {
-		fmt.Fprintf(w, "and %s\n", terminal.Counted(more, "more resource"))
+		fmt.Fprintf(w, "and %s\n", spelling.Counted(more, "more resource"))
 	}
 }
 

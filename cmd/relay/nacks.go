@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xdsrelay/internal/admin"
+	"xdsrelay/internal/spelling"
 	"xdsrelay/internal/terminal"
 )
 
@@ -75,10 +76,10 @@ func printNackDiffs(w io.Writer, nacks []admin.Nack, now time.Time) {
 			more = "more than "
 		}
 		if n.StillNacking > 0 {
-			still = "now rejected by " + terminal.Counted(n.StillNacking, "client")
+			still = "now rejected by " + spelling.Counted(n.StillNacking, "client")
 		}
 		fmt.Fprintf(w, "%s under %s: version %s: %s by %s%s, the last %s ago by %s; %s\n", terminal.ShortType(n.Type), terminal.Visible(cmp.Or(n.Key, "-")), terminal.Visible(cmp.Or(n.Version, "-")),
-			terminal.Counted(int(n.Count), "NACK"), more, terminal.Counted(n.ClientsTotal, "client"), terminal.Age(now.Sub(n.Last)), terminal.Visible(cmp.Or(lastNode(n), "-")), still)
+			spelling.Counted(int(n.Count), "NACK"), more, spelling.Counted(n.ClientsTotal, "client"), terminal.Age(now.Sub(n.Last)), terminal.Visible(cmp.Or(lastNode(n), "-")), still)
 		fmt.Fprintf(w, "%s\n", t.Colour(terminal.Red, terminal.OneLine(n.Message)))
 		if n.Rejected == nil { // an older relay
 			continue

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"xdsrelay/internal/spelling"
 	"xdsrelay/internal/terminal"
 	"xdsrelay/internal/upstream"
 )
@@ -52,7 +53,7 @@ func originProblem(o *upstream.OriginStatus) string {
 		says = append(says, o.LastError)
 	}
 	for _, r := range o.Rejected {
-		says = append(says, fmt.Sprintf("the relay rejects %s of %s: %s", r.Type, terminal.Counted(r.Keys, "key"), r.Error))
+		says = append(says, fmt.Sprintf("the relay rejects %s of %s: %s", r.Type, spelling.Counted(r.Keys, "key"), r.Error))
 	}
 	return terminal.OneLine(strings.Join(append(says, o.Faults...), "; "))
 }

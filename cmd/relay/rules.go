@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 	"xdsrelay/internal/adminclient"
+	"xdsrelay/internal/spelling"
 
 	"github.com/spf13/cobra"
 
@@ -90,6 +91,6 @@ func printRules(cmd *cobra.Command, shown *tableFlags, r *rulestatus.Report) {
 		fmt.Fprintf(out, "%s %s\n", t.Colour(terminal.Yellow, "!"), terminal.Visible(n))
 	}
 	if r.Partial {
-		fmt.Fprintf(out, "The relay examined only %s, because more would take too long.\n", terminal.Counted(r.Examined, "client"))
+		fmt.Fprintf(out, "The relay examined only %s, because more would take too long.\n", spelling.Counted(r.Examined, "client"))
 	}
 }

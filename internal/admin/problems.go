@@ -12,6 +12,7 @@ import (
 	"xdsrelay/internal/admin/sources"
 	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/spelling"
 	"xdsrelay/internal/store"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
@@ -89,7 +90,7 @@ func (o *observed) problems() []overview.Problem {
 		sources.OriginProblems(&o.origins[i], say)
 	}
 	if n := o.staleTypes; n > 0 {
-		say(overview.Problem{Text: fmt.Sprintf("the relay serves %s from the last known good: no origin has answered for %s since the relay started", sources.Counted(n, "type"), them(n)),
+		say(overview.Problem{Text: fmt.Sprintf("the relay serves %s from the last known good: no origin has answered for %s since the relay started", spelling.Counted(n, "type"), them(n)),
 			Impact: "Clients get stored configuration, which may be old.", Next: "Find out why the origins do not answer."})
 	}
 	if st := o.store; st != nil && st.Off {
@@ -103,12 +104,12 @@ func (o *observed) problems() []overview.Problem {
 	sources.KeyProblems(o.keys, say)
 	rulestatus.KeyProblems(o.keys, o.shared, say)
 	for _, t := range o.oversized {
-		say(overview.Problem{Text: fmt.Sprintf("%s responses are too large to be sent to %s", t.Type, sources.Counted(t.Clients, "client")),
+		say(overview.Problem{Text: fmt.Sprintf("%s responses are too large to be sent to %s", t.Type, spelling.Counted(t.Clients, "client")),
 			Impact: "These clients keep the version that they have. New clients do not get the type.",
 			Next:   "Make the response smaller at the origin, or use delta clients."})
 	}
 	if n := o.noNames; n > 0 {
-		say(overview.Problem{Text: fmt.Sprintf("the origin's resources have no names for %s of delta clients", sources.Counted(n, "type")),
+		say(overview.Problem{Text: fmt.Sprintf("the origin's resources have no names for %s of delta clients", spelling.Counted(n, "type")),
 			Impact: "These clients get no response for the type.", Next: "Use SotW clients, or an origin that names the resources. The log names the types (reason no_names)."})
 	}
 	rulestatus.FailingRules(o.rules, o.now, say)
@@ -193,14 +194,14 @@ func (o *observed) away(at *upstream.OriginStatus) overview.Problem {
 	}
 	var impact []string
 	if n := o.withoutOrigin(at.Name, others); n > 0 {
-		impact = append(impact, fmt.Sprintf("The relay serves %s from what it has. No changes arrive for %s.", sources.Counted(n, "client"), them(n)))
+		impact = append(impact, fmt.Sprintf("The relay serves %s from what it has. No changes arrive for %s.", spelling.Counted(n, "client"), them(n)))
 	}
 	switch {
 	case others && impact == nil:
 		impact = append(impact, "None for clients now: the relay uses another origin.")
 	case others:
 	case refused > 0:
-		impact = append(impact, fmt.Sprintf("The relay refused clients %s in the last minute, because it has nothing for them.", sources.Counted(refused, "time")))
+		impact = append(impact, fmt.Sprintf("The relay refused clients %s in the last minute, because it has nothing for them.", spelling.Counted(refused, "time")))
 	default:
 		impact = append(impact, "The relay refuses new clients for which it has nothing.")
 	}
@@ -211,18 +212,18 @@ func (o *observed) away(at *upstream.OriginStatus) overview.Problem {
 func refusalProblem(r *refusal.Recent) overview.Problem {
 	if r.Reason == string(telemetry.Report) {
 		return overview.Problem{Severity: overview.Warning, Last: r.At,
-			Text:   fmt.Sprintf("the relay dropped %s of clients in the last minute, last node %s: %s", sources.Counted(r.Count, "report"), r.Node, r.Error),
+			Text:   fmt.Sprintf("the relay dropped %s of clients in the last minute, last node %s: %s", spelling.Counted(r.Count, "report"), r.Node, r.Error),
 			Impact: "The origin does not learn the health of these machines.", Next: "Let machines that report their health connect to the origin directly."}
 	}
 	of := ""
 	if r.Key == "" && r.Node != "" { // the error of a refused key names the key
 		of = ", last node " + r.Node
 	}
-	text := fmt.Sprintf("the relay refused or ended %s in the last minute", sources.Counted(r.Count, "stream"))
+	text := fmt.Sprintf("the relay refused or ended %s in the last minute", spelling.Counted(r.Count, "stream"))
 	impact := "Refused clients get nothing from this relay. A client that has a configuration keeps it."
 	switch r.Reason {
 	case string(telemetry.Handshake), string(telemetry.Protocol), string(telemetry.Pings):
-		text = fmt.Sprintf("the relay refused or ended %s in the last minute", sources.Counted(r.Count, "connection"))
+		text = fmt.Sprintf("the relay refused or ended %s in the last minute", spelling.Counted(r.Count, "connection"))
 	case string(telemetry.LimitConnections), string(telemetry.OpenFiles):
 		text, impact = "connections of clients wait", "These clients get nothing from this relay until others leave."
 	}

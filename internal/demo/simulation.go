@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"xdsrelay/internal/fleet"
+	"xdsrelay/internal/spelling"
 	"xdsrelay/internal/terminal"
 )
 
@@ -107,7 +108,7 @@ func (s *Simulation) print(f *fleet.Fleet, after time.Duration) (complete int) {
 	_, _ = fmt.Fprintf(s.Out, "%6.1fs  %d of %d connected, %d complete, %d ACKs, %d NACKs, %d errors\n",
 		after.Seconds(), connected, len(f.Clients()), complete, sum.Acks, sum.Nacks, total)
 	if since > 0 {
-		_, _ = fmt.Fprintf(s.Out, "         %s failed; the clients try again; the newest: %s\n", terminal.Counted(since, "stream"), terminal.OneLine(newest))
+		_, _ = fmt.Fprintf(s.Out, "         %s failed; the clients try again; the newest: %s\n", spelling.Counted(since, "stream"), terminal.OneLine(newest))
 	}
 	return complete
 }

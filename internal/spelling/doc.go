@@ -1,4 +1,5 @@
-// Package spelling finds the name that a user meant.
+// Package spelling has words for users: the name that a user probably meant, and a noun with its
+// number.
 //
 // # Concurrency
 //

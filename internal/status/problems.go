@@ -7,6 +7,7 @@ import (
 
 	"xdsrelay/internal/admin"
 	"xdsrelay/internal/admin/overview"
+	"xdsrelay/internal/spelling"
 	"xdsrelay/internal/terminal"
 )
 
@@ -17,9 +18,9 @@ func ReloadingText(r *admin.Reloading) string {
 		return ""
 	case r.Ending > 0:
 		return fmt.Sprintf("the rules changed: %d of %s have to end, within %s (downstream.drain)",
-			r.Ending, terminal.Counted(int(r.Clients), "client"), time.Duration(r.Over*float64(time.Second)))
+			r.Ending, spelling.Counted(int(r.Clients), "client"), time.Duration(r.Over*float64(time.Second)))
 	case r.Clients > 0:
-		return fmt.Sprintf("the rules changed: %d of %s are checked", r.Checked, terminal.Counted(int(r.Clients), "client"))
+		return fmt.Sprintf("the rules changed: %d of %s are checked", r.Checked, spelling.Counted(int(r.Clients), "client"))
 	}
 	return fmt.Sprintf("a reload compares the keys of all clients: %d so far", r.Checked)
 }

@@ -12,6 +12,7 @@ import (
 
 	"xdsrelay/internal/adminclient"
 	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/spelling"
 	"xdsrelay/internal/terminal"
 	"xdsrelay/internal/xds"
 )
@@ -67,9 +68,9 @@ func (s *Report) Print(ctx context.Context, table, rest, to io.Writer) error {
 		t.print(table, rest, s.Layout, now)
 	case s.NoHeaders:
 	case s.Type == "" && s.UserAgent == "":
-		fmt.Fprintf(rest, "none of %s is %s\n", terminal.Counted(of, "stream"), strings.Join(s.States, " or "))
+		fmt.Fprintf(rest, "none of %s is %s\n", spelling.Counted(of, "stream"), strings.Join(s.States, " or "))
 	default:
-		fmt.Fprintf(rest, "none of %s is selected\n", terminal.Counted(of, "stream"))
+		fmt.Fprintf(rest, "none of %s is selected\n", spelling.Counted(of, "stream"))
 	}
 	if text := ReloadingText(state.Configuration.Reloading); text != "" && !s.NoHeaders {
 		fmt.Fprintln(rest, text)

@@ -15,6 +15,7 @@ import (
 	"xdsrelay/internal/admin/overview"
 	"xdsrelay/internal/adminclient"
 	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/spelling"
 	"xdsrelay/internal/terminal"
 )
 
@@ -58,7 +59,7 @@ func (s *Report) printSummary(ctx context.Context, out, to io.Writer) error {
 	if sum.Clients == 0 {
 		fmt.Fprintln(out, "no clients")
 	} else {
-		fmt.Fprintf(out, "%s; types on them: %s\n", terminal.Counted(sum.Clients, "client"), statesText(terminal.StyleOf(out), states))
+		fmt.Fprintf(out, "%s; types on them: %s\n", spelling.Counted(sum.Clients, "client"), statesText(terminal.StyleOf(out), states))
 	}
 	keys := sum.Keys[:min(len(sum.Keys), maxKeysShown)]
 	for _, table := range []struct {
@@ -74,7 +75,7 @@ func (s *Report) printSummary(ctx context.Context, out, to io.Writer) error {
 		}
 	}
 	if more := len(sum.Keys) - len(keys); more > 0 {
-		fmt.Fprintf(out, "and %s; relay keys lists them all\n", terminal.Counted(more, "more key"))
+		fmt.Fprintf(out, "and %s; relay keys lists them all\n", spelling.Counted(more, "more key"))
 	}
 	if len(sum.UserAgents) > 0 {
 		fmt.Fprintln(out)
@@ -94,7 +95,7 @@ func stateCounts(head string, name func(*statesOf) string) []terminal.Column[sta
 var userAgentColumns = []terminal.Column[inspect.UserAgentCount]{
 	terminal.TextColumn("USER AGENT", func(c *inspect.UserAgentCount) string {
 		if c.Other > 0 {
-			return terminal.Counted(c.Other, "other")
+			return spelling.Counted(c.Other, "other")
 		}
 		return strings.TrimSpace(c.Name + " " + c.Version)
 	}),

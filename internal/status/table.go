@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/spelling"
 	"xdsrelay/internal/terminal"
 	"xdsrelay/internal/xds"
 )
@@ -163,7 +164,7 @@ func (t *table) printCounts(w io.Writer) {
 		fmt.Fprintln(w, "no clients")
 		return
 	}
-	fmt.Fprintf(w, "%s; types on them: %s\n", terminal.Counted(t.streams, "stream"), statesText(terminal.StyleOf(w), t.states))
+	fmt.Fprintf(w, "%s; types on them: %s\n", spelling.Counted(t.streams, "stream"), statesText(terminal.StyleOf(w), t.states))
 }
 
 // textOf is a state with its version, and with its age if it should not last.
@@ -214,7 +215,7 @@ func (t *table) printNacks(w io.Writer) {
 	colours := terminal.StyleOf(w)
 	for i, of := range all {
 		if i == maxNacksShown {
-			fmt.Fprintf(w, "  and %s; relay nacks lists them all\n", terminal.Counted(len(all)-i, "other message"))
+			fmt.Fprintf(w, "  and %s; relay nacks lists them all\n", spelling.Counted(len(all)-i, "other message"))
 			return
 		}
 		more := ""

@@ -49,14 +49,6 @@ func ShortVersion(v string) string {
 	return Shorten(v)
 }
 
-// Counted is a number with its noun, in the plural unless it is 1.
-func Counted(n int, thing string) string {
-	if n != 1 {
-		thing += "s"
-	}
-	return fmt.Sprintf("%d %s", n, thing)
-}
-
 // Age formats a duration for users.
 func Age(d time.Duration) string {
 	switch d = max(d, 0); {

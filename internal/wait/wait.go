@@ -13,6 +13,7 @@ import (
 
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/adminclient"
+	"xdsrelay/internal/spelling"
 	"xdsrelay/internal/terminal"
 	"xdsrelay/internal/xds"
 )
@@ -189,15 +190,15 @@ func (w *waiter) text() string {
 	case !p.InUse:
 		return terminal.Visible(cmp.Or(w.note, fmt.Sprintf("key %s is not in use", w.Key)))
 	case !p.Known && p.SupersededBy != "":
-		return fmt.Sprintf("superseded by %s before the wait began, and not seen since; %s", by, terminal.Counted(p.Clients, "client"))
+		return fmt.Sprintf("superseded by %s before the wait began, and not seen since; %s", by, spelling.Counted(p.Clients, "client"))
 	case !p.Known:
 		newest := "the relay has no version"
 		if p.Newest != "" {
 			newest = "the newest is " + terminal.ShortVersion(terminal.Visible(cmp.Or(p.NewestOrigin, p.Newest)))
 		}
-		return fmt.Sprintf("the version has not arrived yet: %s; %s", newest, terminal.Counted(p.Clients, "client"))
+		return fmt.Sprintf("the version has not arrived yet: %s; %s", newest, spelling.Counted(p.Clients, "client"))
 	}
-	fmt.Fprintf(&b, "%d of %s (%.1f %%)", p.Reached, terminal.Counted(p.Clients, "client"), p.Percent)
+	fmt.Fprintf(&b, "%d of %s (%.1f %%)", p.Reached, spelling.Counted(p.Clients, "client"), p.Percent)
 	if p.SupersededBy != "" {
 		fmt.Fprintf(&b, ", superseded by %s, which also counts", by)
 	}

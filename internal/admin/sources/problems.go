@@ -7,6 +7,7 @@ import (
 
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/admin/overview"
+	"xdsrelay/internal/spelling"
 	"xdsrelay/internal/upstream"
 )
 
@@ -15,7 +16,7 @@ func OriginProblems(o *upstream.OriginStatus, say func(overview.Problem)) {
 	for _, r := range o.Rejected {
 		more := ""
 		if r.Keys > 1 {
-			more = " and " + Counted(r.Keys-1, "other")
+			more = " and " + spelling.Counted(r.Keys-1, "other")
 		}
 		say(overview.Problem{Text: fmt.Sprintf("the relay rejects %s responses of origin %s for key %s%s: %s", r.Type, o.Name, r.Key, more, r.Error), Key: r.Key, Since: r.Since,
 			Impact: "Clients keep the previous version.", Next: "Correct the resource at the origin."})
@@ -81,14 +82,6 @@ func (p *problemOfKeys) add(k *keystatus.Key, what fmt.Stringer, since time.Time
 // rest reports how many more there are.
 func (p *problemOfKeys) rest() {
 	if more := p.n - maxKeysShown; more > 0 {
-		p.say(overview.Problem{Text: fmt.Sprintf("%s of this kind, which relay keys shows", Counted(more, "further problem")), Impact: p.impact, Next: p.next})
+		p.say(overview.Problem{Text: fmt.Sprintf("%s of this kind, which relay keys shows", spelling.Counted(more, "further problem")), Impact: p.impact, Next: p.next})
 	}
-}
-
-// Counted writes a number and a noun.
-func Counted(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
