@@ -107,7 +107,6 @@ func (s *stream) carried(i *snapshot.Interest) *snapshot.Interest {
 	return s.withoutSuspects(i)
 }
 
-// carriedNow is what the stream carries of the newest interest.
 func (s *stream) carriedNow() *snapshot.Interest { return s.carried(s.interestNow()) }
 
 // attempt waits and then serves the interest, once it is not empty, until the stream or ctx ends.
