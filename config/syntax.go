@@ -51,12 +51,12 @@ func lineOf(src []byte, err error) int {
 	})
 }
 
-const flowList = "a [ is not closed, a comma is missing, or an expression with one of , : ? [ ] { } needs quotes around it"
+const flowList = "a [ or a quote above is not closed, a comma is missing, or an expression with one of , : ? [ ] { } needs quotes around it"
 
 // meant has the most common causes of the decoder's errors.
 var meant = map[string]string{
 	"did not find expected ',' or ']'":               flowList,
-	"did not find expected ',' or '}'":               "a { is not closed, or a comma is missing",
+	"did not find expected ',' or '}'":               "a { or a quote above is not closed, or a comma is missing",
 	"mapping values are not allowed in this context": "a colon too many: put a value with a colon in quotes, and close each quote above it",
 	"did not find expected node content":             "a value is missing, or a [ or { is not closed",
 	"did not find expected key":                      "wrong indentation, or a quote above is not closed",

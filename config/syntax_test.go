@@ -43,12 +43,12 @@ func TestLineOfASyntaxFault(t *testing.T) {
 	// The most common mistakes have a plain explanation.
 	for text, want := range map[string]string{
 		"log:\n\tlevel: info\n":      "f:2: a tab: indent with spaces (found character that cannot start any token)",
-		"a: [b\nc: d\n":              "a [ is not closed, a comma is missing, or an expression with one of , : ? [ ] { } needs quotes around it (did not find expected ',' or ']')",
-		"a: [b ? \"c\" : d]\n":       "f:1: a [ is not closed, a comma is missing, or an expression with one of , : ? [ ] { } needs quotes",
+		"a: [b\nc: d\n":              "a [ or a quote above is not closed, a comma is missing, or an expression with one of , : ? [ ] { } needs quotes around it (did not find expected ',' or ']')",
+		"a: [b ? \"c\" : d]\n":       "f:1: a [ or a quote above is not closed, a comma is missing, or an expression with one of , : ? [ ] { } needs quotes",
 		"a:\n  - b\n  - \"c\" + d\n": "f:3: text after a closing quote: put the whole value in quotes of the other kind (did not find expected '-' indicator)",
-		"a: ['c' + d, \"e\"]\n":      "f:1: a [ is not closed, a comma is missing, or an expression",
+		"a: ['c' + d, \"e\"]\n":      "f:1: a [ or a quote above is not closed, a comma is missing, or an expression",
 		"a: 'c' + d\n":               "f:1: text after a closing quote",
-		"a: {b: c\nd: e\n":           "a { is not closed, or a comma is missing (did not find expected ',' or '}')",
+		"a: {b: c\nd: e\n":           "a { or a quote above is not closed, or a comma is missing (did not find expected ',' or '}')",
 		"a: b: c\n":                  "a colon too many: put a value with a colon in quotes, and close each quote above it (mapping values are not allowed in this context)",
 		"a: \"b\nc: d\n":             "a quote is not closed (found unexpected end of stream)",
 		"a: [\n":                     "f:1: a value is missing, or a [ or { is not closed (did not find expected node content)",

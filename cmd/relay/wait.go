@@ -88,6 +88,8 @@ to come again.`,
 			return usageErrorf("--timeout: must be over 0, but is %s", w.Timeout)
 		case w.Every <= 0:
 			return usageErrorf("--every: must be over 0, but is %s", w.Every)
+		case w.Key == "":
+			return usageErrorf("--key: must not be empty")
 		case w.Version == "":
 			return usageErrorf("--version: must not be empty")
 		}

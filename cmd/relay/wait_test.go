@@ -140,6 +140,7 @@ func TestWaitFaults(t *testing.T) {
 		{"--lost: must be from 0 to 100, but is 101", "--key", "k", "--type", "CDS", "--version", "v", "--lost", "101"},
 		{"--settle: must not be negative, but is -1s", "--key", "k", "--type", "CDS", "--version", "v", "--settle", "-1s"},
 		{"--every: must be over 0, but is -1s", "--key", "k", "--type", "CDS", "--version", "v", "--every", "-1s"},
+		{"--key: must not be empty", "--key", "", "--type", "CDS", "--version", "1"},
 		{"--version: must not be empty", "--key", "k", "--type", "CDS", "--version", ""},
 		{`must be a URL or a short name such as CDS`, "--key", "k", "--type", "x", "--version", "v"},
 		{"nothing listens at http://127.0.0.1:1", "--key", "k", "--type", "CDS", "--version", "v", "--admin", "127.0.0.1:1", "--timeout", "50ms", "--every", "10ms"},

@@ -46,7 +46,7 @@ func (s *Server) clientFilter(r *http.Request) (f clientFilter, bad *failure) {
 		for name := range strings.SplitSeq(list, ",") {
 			is := strings.ToUpper(strings.NewReplacer("_", " ", "-", " ").Replace(name))
 			if !slices.Contains(inspect.States, is) {
-				return f, &failure{fmt.Sprintf("state: must be SYNCED, NOT_SENT, STALE or NACKED, or several with commas between them, but has %q", name)}
+				return f, &failure{fmt.Sprintf("state: must be SYNCED, UNCONFIRMED, NOT_SENT, STALE or NACKED, or several with commas between them, but has %q", name)}
 			}
 			f.states = append(f.states, is)
 		}

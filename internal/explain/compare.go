@@ -297,7 +297,11 @@ func (c *Comparison) Print(w io.Writer) {
 		}
 		fmt.Fprintf(w, "%s: node %s, %s\n", terminal.Visible(n.File), terminal.Visible(cmp.Or(n.Node, "-")), terminal.Visible(keys))
 		if n.Unanswered != nil {
-			fmt.Fprintf(w, "%s the origin did not answer %s in time %s\n", t.Colour(terminal.Yellow, "!"), strings.Join(n.Unanswered, ", "), terminal.Visible(n.Error))
+			fmt.Fprintf(w, "%s the origin did not answer %s in time", t.Colour(terminal.Yellow, "!"), strings.Join(n.Unanswered, ", "))
+			if n.Error != "" {
+				fmt.Fprintf(w, ": %s", terminal.Visible(n.Error))
+			}
+			fmt.Fprintln(w)
 		}
 	}
 	differ := 0

@@ -1,7 +1,9 @@
 package redact
 
 import (
+	"bytes"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -64,14 +66,17 @@ func Message(m proto.Message) proto.Message {
 	return out
 }
 
-// JSON returns Message as protobuf's JSON, with the proto names of the fields.
+// JSON returns Message as protobuf's JSON, with the proto names of the fields. It is compact, because
+// the spaces of protojson differ between builds.
 func JSON(m proto.Message) ([]byte, error) {
 	b, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(Message(m))
 	if err != nil {
 		// The error may quote the content.
 		return nil, Error(fmt.Errorf("redact %s: %w", m.ProtoReflect().Descriptor().FullName(), err))
 	}
-	return b, nil
+	var out bytes.Buffer
+	err = json.Compact(&out, b)
+	return out.Bytes(), err
 }
 
 // Any is Message for a resource. It opens the Any if the program links the type.
