@@ -183,6 +183,9 @@ func (o *observed) away(at *upstream.OriginStatus) overview.Problem {
 		p.Text = fmt.Sprintf("origin %s has never been reached: %s", at.Name, at.LastError)
 		p.Next = "Check the address " + at.Address + " and the tls of this origin in the configuration. Then check that the origin runs."
 	}
+	if strings.Contains(at.LastError, "code = PermissionDenied") || strings.Contains(at.LastError, "code = Unauthenticated") {
+		p.Next = "The origin answers, and refuses the relay. Read the origin's log. Check the certificate and token that the relay sends, and upstream.node."
+	}
 	if strings.HasPrefix(at.Address, "file:") {
 		p.Next = "Check that the directory exists, and that relay validate finds no fault in its files. The relay reads it again by itself."
 	}

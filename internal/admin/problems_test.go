@@ -185,6 +185,15 @@ func TestAwayOrigin(t *testing.T) {
 }
 
 // A problem that many keys have is shown for some of them.
+func TestProblemOfAnOriginThatRefuses(t *testing.T) {
+	for code, want := range map[string]string{"PermissionDenied": "The origin answers", "Unauthenticated": "The origin answers", "Unavailable": "Check that the origin runs"} {
+		p := new(observed).away(&upstream.OriginStatus{Reached: time.Now(), LastError: "rpc error: code = " + code + " desc = no"})
+		if !strings.HasPrefix(p.Next, want) {
+			t.Errorf("%s: %s", code, p.Next)
+		}
+	}
+}
+
 func TestProblemsOfManyKeysAreBounded(t *testing.T) {
 	o := observed{state: "serving", keys: make([]keystatus.Key, 27)}
 	for i := range o.keys {
