@@ -6,13 +6,13 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"xdsrelay/internal/adminclient"
-	"xdsrelay/internal/spelling"
 
 	"github.com/spf13/cobra"
 
 	"xdsrelay/internal/admin/rulestatus"
+	"xdsrelay/internal/adminclient"
 	"xdsrelay/internal/explain"
+	"xdsrelay/internal/spelling"
 	"xdsrelay/internal/terminal"
 )
 

@@ -76,7 +76,7 @@ func (r *Relay) healthy() {
 	}
 }
 
-// problems has a problem while stderr takes no log lines.
+// problems returns a problem while stderr takes no log lines, and nothing otherwise.
 func (r *Relay) problems() []overview.Problem {
 	since, why, stuck := r.lines.Stuck()
 	if !stuck {
