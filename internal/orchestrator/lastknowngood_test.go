@@ -398,3 +398,22 @@ func TestP66_HeartbeatsAreNotStored(t *testing.T) {
 		equal(t, "puts", p.n, 2)
 	})
 }
+
+// A slow client acknowledges a generation that is older than the stored one. It is not stored.
+func TestP66_OlderIsNotStored(t *testing.T) {
+	withStore(t, t.TempDir(), func(w *registryFixture) {
+		p := &puts{Store: w.reg.opts.Store}
+		w.reg.opts.Store = p
+		fast, slow := w.join("web", eds).want("a"), w.join("web", eds).want("a")
+		f := w.feed("web")
+		f.reached()
+		f.update(t, eds, false, "a=1")
+		synctest.Wait()
+		older := slow.State().Snapshot(eds)
+		f.update(t, eds, false, "a=2")
+		fast.takes()
+		slow.Acked(older.Gen, older)
+		equal(t, "puts", p.n, 1)
+		equal(t, "newest", fast.of().storeWriter.Load().newest.Load().Gen, fast.State().Snapshot(eds).Gen)
+	})
+}
