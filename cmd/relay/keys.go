@@ -93,7 +93,7 @@ func keyColumns(now time.Time) []terminal.Column[keystatus.Key] {
 			}
 			return k.Upstream.Origin
 		}),
-		terminal.ColumnOf("PROBLEM", func(k *keystatus.Key) terminal.Cell { return terminal.Problem(keyProblem(k, now)) }),
+		terminal.ColumnOf("PROBLEM", func(k *keystatus.Key) terminal.Cell { return terminal.Problem(keyProblem(k, now)) }).Message(),
 	)
 }
 

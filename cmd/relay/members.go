@@ -92,7 +92,7 @@ func memberColumns(now time.Time) []terminal.Column[sources.Member] {
 		terminal.TextColumn("COMPAT", func(m *sources.Member) string { return m.Compat }),
 		terminal.ColumnOf("PROBLEM", func(m *sources.Member) terminal.Cell {
 			return terminal.Coloured(cmp.Or(terminal.OneLine(m.Problem), "-"), terminal.Yellow)
-		}),
+		}).Message(),
 	}
 }
 

@@ -59,7 +59,7 @@ func nackColumns(now time.Time) []terminal.Column[admin.Nack] {
 		terminal.ColumnOf("STILL", func(n *admin.Nack) terminal.Cell { return terminal.Alarming(n.StillNacking, terminal.Red) }),
 		terminal.TextColumn("LAST", func(n *admin.Nack) string { return terminal.Age(now.Sub(n.Last)) }),
 		terminal.TextColumn("NODE", lastNode),
-		terminal.TextColumn("MESSAGE", func(n *admin.Nack) string { return terminal.OneLine(n.Message) }),
+		terminal.TextColumn("MESSAGE", func(n *admin.Nack) string { return terminal.OneLine(n.Message) }).Message(),
 	}
 }
 

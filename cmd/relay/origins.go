@@ -42,7 +42,7 @@ func originColumns(now time.Time) []terminal.Column[upstream.OriginStatus] {
 		terminal.TextColumn("CONNECTIONS", func(o *upstream.OriginStatus) string { return strconv.Itoa(o.Connections) }),
 		terminal.TextColumn("RECONNECTS", func(o *upstream.OriginStatus) string { return strconv.FormatUint(o.Reconnects, 10) }),
 		terminal.TextColumn("ADDRESS", func(o *upstream.OriginStatus) string { return o.Address }),
-		terminal.ColumnOf("PROBLEM", func(o *upstream.OriginStatus) terminal.Cell { return terminal.Problem(originProblem(o)) }),
+		terminal.ColumnOf("PROBLEM", func(o *upstream.OriginStatus) terminal.Cell { return terminal.Problem(originProblem(o)) }).Message(),
 	}
 }
 

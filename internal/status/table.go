@@ -118,7 +118,7 @@ func (t *table) columns(now time.Time) []terminal.Column[*row] {
 	out := []terminal.Column[*row]{
 		terminal.TextColumn("NODE", func(r **row) string { return (*r).client.Node }),
 		terminal.TextColumn("KEY", func(r **row) string { return (*r).key }),
-		terminal.TextColumn("VARIANT", func(r **row) string { return (*r).client.Variant }),
+		terminal.TextColumn("VARIANT", func(r **row) string { return (*r).client.Variant }).Least(),
 	}
 	for _, url := range t.types {
 		out = append(out, terminal.ColumnOf(terminal.ShortType(url), func(r **row) terminal.Cell {

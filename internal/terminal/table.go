@@ -37,16 +37,17 @@ func widthOfLine(widths []int, most int) int {
 }
 
 // leaveOut returns which columns are left out of a line of at most width columns. It keeps the first
-// column, and those with a red or yellow cell, such as NACKED. VARIANT is left out first, then columns
-// in which all is well, then others; of each of these, the last column first.
-func leaveOut(rows [][]Cell, widths []int, width int) map[int]bool {
+// column, and those with a red or yellow cell, such as NACKED. The column least is left out first, then
+// columns in which all is well, then others; of each of these, the last column first.
+func leaveOut(rows [][]Cell, widths []int, width, least int) map[int]bool {
 	var orders [3][]int
 	for i := len(widths) - 1; i > 0; i-- {
 		order := 1
+		if i == least {
+			order = 0
+		}
 		for n, row := range rows {
 			switch c := row[i]; {
-			case n == 0 && c.Text == "VARIANT":
-				order = 0
 			case c.Colour == Red || c.Colour == Yellow:
 				order = 3
 			case n > 0 && c.Colour != Green && c.Text != "-" && order == 1:
@@ -135,7 +136,7 @@ func (t Style) Table(w io.Writer, rows [][]Cell) {
 				}
 			}
 		}
-		leftOut := leaveOut(rows, widths, t.width)
+		leftOut := leaveOut(rows, widths, t.width, t.least)
 		for i := range rows {
 			rows[i] = keep(rows[i], leftOut, Cell{Text: "…"})
 		}
@@ -175,14 +176,31 @@ func (l Layout) IsData() bool { return l.Format == FormatJSON || l.Format == For
 type Column[T any] struct {
 	head string
 	Cell func(row *T) Cell
+	// message: the column has sentences; least: it is left out first. Both concern narrow terminals.
+	message, least bool
 }
 
 // ColumnOf makes a column.
-func ColumnOf[T any](head string, of func(row *T) Cell) Column[T] { return Column[T]{head, of} }
+func ColumnOf[T any](head string, of func(row *T) Cell) Column[T] {
+	return Column[T]{head: head, Cell: of}
+}
 
 // TextColumn makes a column without colours. An empty text is shown as "-".
 func TextColumn[T any](head string, of func(row *T) string) Column[T] {
-	return Column[T]{head, func(row *T) Cell { return Cell{Text: cmp.Or(of(row), "-")} }}
+	return ColumnOf(head, func(row *T) Cell { return Cell{Text: cmp.Or(of(row), "-")} })
+}
+
+// Message returns the column as one that has sentences. If it is the last one of a table that is too
+// wide for the terminal, they are lines of their own below their rows.
+func (c Column[T]) Message() Column[T] {
+	c.message = true
+	return c
+}
+
+// Least returns the column as the one that a table that is too wide for the terminal leaves out first.
+func (c Column[T]) Least() Column[T] {
+	c.least = true
+	return c
 }
 
 // Problem is the cell of a problem; empty: there is none.
@@ -211,9 +229,10 @@ func PrintTable[T any](w io.Writer, as Layout, columns []Column[T], rows []T) {
 		lines = append(lines, line)
 	}
 	t := StyleOf(w)
-	if last := columns[len(columns)-1].head; last == "MESSAGE" || last == "PROBLEM" {
-		t.message = last
+	if last := columns[len(columns)-1]; last.message {
+		t.message = last.head
 	}
+	t.least = max(0, slices.IndexFunc(columns, func(c Column[T]) bool { return c.least }))
 	if as.Wide() {
 		t.width = 0
 	}

@@ -15,6 +15,8 @@ type Style struct {
 	// message is the head of the last column if that has sentences. If the table is too wide, they are
 	// lines of their own below their rows.
 	message string
+	// least is the column that is left out first if the table is too wide; 0: none is.
+	least int
 }
 
 // Colours of texts.

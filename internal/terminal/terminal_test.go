@@ -43,7 +43,7 @@ func TestTablesFitTheTerminal(t *testing.T) {
 		for i := range status {
 			rows[i] = slices.Clone(status[i])
 		}
-		if got := table(Style{width: c.width}, rows...); got != c.want {
+		if got := table(Style{width: c.width, least: 2}, rows...); got != c.want {
 			t.Errorf("in %d columns:\n%s\nwant:\n%s", c.width, got, c.want)
 		}
 	}
