@@ -27,10 +27,11 @@ type place struct {
 	why string
 }
 
-// layers has every package of the module, the lowest layer first. Packages import only packages of
-// lower layers. A new package must be added here first.
+// layers has every package of the module, the lowest layer first. A package imports only packages
+// of lower layers and of its own directory, as internal/fanout. The packages of layer 0 also import
+// each other. A new package must be added here first.
 var layers = map[string]place{
-	// Layer 0. The other packages of the layer use the types of xds.
+	// Layer 0.
 	"internal/xds":          {nil, "the types of the protocol do not depend on their users"},
 	"internal/xds/snapshot": {[]string{"internal/xds"}, "it is data and how it changes, and does not know where it comes from"},
 	"internal/anytypes":     {nil, "it only links messages"},
@@ -57,7 +58,7 @@ var layers = map[string]place{
 	"internal/telemetry/tlsfiles/tlstest": {nil, "it signs certificates for the tests of all layers"},
 	"config":                              {[]string{"internal/spelling"}, "the file's structs are read by validate and by tools that run nothing of the relay"},
 
-	// Layer 1. Packages of the layer do not import each other; the orchestrator joins them.
+	// Layer 1. Packages of different directories do not import each other; the orchestrator joins them.
 	"internal/aggregator": {
 		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "config"},
 		"a node's key is a pure function, which explain and validate call without a relay",
@@ -249,26 +250,30 @@ var layers = map[string]place{
 		"it measures the built binary from outside",
 	},
 
-	// Layer 4. What several commands share, or what a command does.
+	// Layer 4. What several commands need without a relay.
 	"internal/terminal": {
 		[]string{"internal/xds", "internal/admin/jsonyaml"},
-		"it prints texts and tables, and does not depend on their meaning",
+		"it prints what a command gives it, and asks nothing itself",
 	},
 	"internal/validation": {
-		[]string{"internal/aggregator", "internal/expr", "internal/admin", "internal/fanout/tokens", "internal/store", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/upstream/filesource", "config"},
+		[]string{"internal/aggregator", "internal/expr", "internal/admin", "internal/fanout/tokens", "internal/store", "internal/telemetry/tlsfiles", "internal/upstream/filesource", "config"},
 		"a configuration is right or wrong, whether or not a relay runs with it",
 	},
+
+	// Layer 5. A relay, and how commands ask one.
 	"internal/relay": {
 		[]string{"config", "internal/admin", "internal/admin/grpcadmin", "internal/admin/keystatus", "internal/admin/memberread", "internal/admin/overview", "internal/cluster", "internal/expr", "internal/fanout", "internal/fanout/inspect", "internal/fanout/listener", "internal/fanout/tokens", "internal/filewatch", "internal/orchestrator", "internal/ownership", "internal/store", "internal/telemetry", "internal/telemetry/logging", "internal/telemetry/logsample", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/upstream", "internal/upstream/connections", "internal/upstream/timing", "internal/validation", "internal/xds"},
 		"it joins the parts of a relay, and does not know how a command starts it",
 	},
 	"internal/adminclient": {
 		[]string{"internal/terminal", "internal/admin", "internal/admin/overview", "internal/admin/sources", "internal/telemetry", "internal/telemetry/tlsfiles", "config"},
-		"it asks a running relay over HTTP, and shows nothing",
+		"it asks a running relay over HTTP, and does not depend on what a command does with the answer",
 	},
+
+	// Layer 6. What a command does.
 	"internal/explain": {
 		[]string{"config", "internal/admin", "internal/admin/compare", "internal/adminclient", "internal/aggregator", "internal/expr", "internal/fleet", "internal/relay", "internal/telemetry/redact", "internal/terminal", "internal/upstream", "internal/xds", "internal/xds/snapshot"},
-		"it computes keys from rules and answers, and runs no relay",
+		"it computes keys and asks origins as a relay does, and serves no client",
 	},
 	"internal/demo": {
 		[]string{"config", "internal/fanout/inspect", "internal/filewatch", "internal/fleet", "internal/relay", "internal/telemetry/logging", "internal/terminal", "internal/xds", "internal/spelling"},
@@ -283,6 +288,7 @@ var layers = map[string]place{
 		"it prints what a running relay reports, and has no relay",
 	},
 
+	// Layer 7.
 	"cmd/relay": {
 		[]string{"config", "internal/admin", "internal/admin/compare", "internal/admin/grpcadmin", "internal/admin/keystatus", "internal/admin/rulestatus", "internal/admin/sources", "internal/adminclient", "internal/aggregator", "internal/cluster", "internal/demo", "internal/explain", "internal/expr", "internal/fanout/inspect", "internal/relay", "internal/spelling", "internal/status", "internal/telemetry", "internal/telemetry/logging", "internal/telemetry/logsample", "internal/telemetry/tlsfiles", "internal/terminal", "internal/upstream", "internal/validation", "internal/wait", "internal/xds"},
 		"a command imports no other and no test",
@@ -386,8 +392,8 @@ func sources(t *testing.T) []source {
 	return out
 }
 
-// Packages import only packages of lower layers, and not each other in one layer. Test files are
-// exempt: their imports are not linked into the relay.
+// Packages import only what layers allows. Test files are exempt: their imports are not linked into
+// the relay.
 func TestImportsAreOfLowerLayers(t *testing.T) {
 	for _, s := range sources(t) {
 		if _, ok := layers[s.pkg]; !ok {
