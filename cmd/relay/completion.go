@@ -151,7 +151,8 @@ func ask[T any](flags *runningFlags, path string, q url.Values) (answer T, ok bo
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(flags.cmd.Context(), completionTime)
 	defer cancel()
-	return answer, c.Get(ctx, path, q, &answer) == nil
+	err = c.Get(ctx, path, q, &answer)
+	return answer, err == nil
 }
 
 // distinct returns the first names of a list, without repetitions.

@@ -15,7 +15,8 @@ type State struct {
 
 // State asks for the relay's state.
 func (c *Client) State(ctx context.Context) (s State, err error) {
-	return s, c.Get(ctx, "/server_info", nil, &s)
+	err = c.Get(ctx, "/server_info", nil, &s)
+	return s, err
 }
 
 // Problems asks for the relay's own problems.

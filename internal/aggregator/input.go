@@ -188,7 +188,8 @@ func peerOf(root *yaml.Node) (p expr.Peer, err error) {
 			}
 		}
 	}
-	return p, decode(root, &p)
+	err = decode(root, &p)
+	return p, err
 }
 
 // decode decodes n, which has no aliases.
