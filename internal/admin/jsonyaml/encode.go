@@ -13,13 +13,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// MaxIndented bounds an indented answer, in bytes. Larger ones are not read by eye. Indentation
+// maxIndented bounds an indented answer, in bytes. Larger ones are not read by eye. Indentation
 // grows with the square of the depth, so it would multiply the size of deeply nested resources.
-const MaxIndented = 256 << 10
+const maxIndented = 256 << 10
 
-// IndentedSize estimates the size of compact JSON when it is indented, starting at a depth. It is
+// indentedSize estimates the size of compact JSON when it is indented, starting at a depth. It is
 // never too low.
-func IndentedSize(b []byte, depth int) int {
+func indentedSize(b []byte, depth int) int {
 	size, text := 0, false
 	for i := 0; i < len(b); i++ {
 		size++
@@ -103,7 +103,7 @@ func escape(b []byte) []byte {
 // Indented is JSON with indentation, unless that would be large.
 func Indented(v any) ([]byte, error) {
 	b, err := JSON(v)
-	if err != nil || IndentedSize(b, 0) > MaxIndented {
+	if err != nil || indentedSize(b, 0) > maxIndented {
 		return b, err
 	}
 	var out bytes.Buffer
@@ -117,7 +117,7 @@ func Indented(v any) ([]byte, error) {
 // would be much larger, because the value is nested deeply, it returns the JSON, which is YAML too.
 func YAML(v any) ([]byte, error) {
 	j, err := JSON(v)
-	if err != nil || IndentedSize(j, 0) > MaxIndented+8*len(j) {
+	if err != nil || indentedSize(j, 0) > maxIndented+8*len(j) {
 		return j, err
 	}
 	dec := json.NewDecoder(bytes.NewReader(j))
