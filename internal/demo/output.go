@@ -53,12 +53,12 @@ look      http://%[4]s/ in a browser
           %[5]s diff edge-000%[6]s           the resources that a client rejected, as a diff
           curl -s http://%[4]s/metrics | grep -E '^xdsrelay_(%[8]s)[ {]' | grep -v ' 0$'
 
-`, origin, d.down, clients, d.admin, os.Args[0], d.adminFlag(), filewatch.Quiet, strings.Join(Metrics, "|"))
+`, origin, d.down, clients, d.admin, os.Args[0], d.adminFlag(), filewatch.Quiet, metrics)
 }
 
-// Metrics are the metrics to look at first, without their prefix.
-var Metrics = []string{"ready", "keys", "stale_types", "upstream_streams", "upstream_away", "upstream_silent_streams",
-	"downstream_streams", "downstream_types", "downstream_nacks_total", "refused_total"}
+// metrics are the metrics to look at first, without their prefix.
+const metrics = "ready|keys|stale_types|upstream_streams|upstream_away|upstream_silent_streams|" +
+	"downstream_streams|downstream_types|downstream_nacks_total|refused_total"
 
 // adminFlag is the flag with which commands find the demo's relay; empty: the default finds it.
 func (d *output) adminFlag() string {
