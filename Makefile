@@ -240,7 +240,7 @@ lint: ## run gofmt and golangci-lint, and go vet for the other systems and proce
 # A test fails if they differ.
 .PHONY: docs
 docs: ## write the tables of docs/configuration.md from config/relay.yaml, and docs/schemas
-	WRITE_DOCS=1 $(GO) test -count=1 ./cmd/relay -run 'TestConfigurationReference|TestSchemas'
+	WRITE_DOCS=1 $(GO) test -count=1 ./cmd/relay ./internal/relay -run '^(TestConfigurationReference|TestSchemas)$$'
 
 # Always: go build knows better than make what is up to date.
 .PHONY: build

@@ -201,7 +201,7 @@ func (l *reloader) reload(requested, force bool) admin.Reload {
 		r.metrics.ReloadConfig(telemetry.Reloaded)
 	}
 	for _, key := range changed {
-		if Reloadable.MatchString(key) {
+		if reloadable.MatchString(key) {
 			now = append(now, key)
 		}
 	}

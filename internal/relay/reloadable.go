@@ -21,31 +21,31 @@ type activeConfig struct {
 	*validation.Compiled
 }
 
-// Reloadable matches the keys whose new values apply without a restart. The keys of listeners need
+// reloadable matches the keys whose new values apply without a restart. The keys of listeners need
 // more: see needsRestart.
-var Reloadable = regexp.MustCompile(`^(` +
+var reloadable = regexp.MustCompile(`^(` +
 	`downstream\.(rest_bytes|long_poll|ack_timeout|settle|removal_delay|drain)|` +
 	`downstream\.limits\.(streams|streams_per_second|requests_per_second|names_per_second|streams_per_peer|node_bytes|names_per_stream|types_per_stream|keys|keys_per_peer|names_per_key|types_per_key|pinned_bytes)|` +
 	`upstream\.(linger|idle_ttl|max_idle)|` +
 	`aggregation\.(rules.*|file|unmatched|max_rekeyed)|` +
 	`log\.level)$`)
 
-// AdmissionKey matches the keys that decide which clients a listener admits.
-var AdmissionKey = regexp.MustCompile(`^downstream(?:\.listeners\[(\d+)\])?\.(?:identity|secrets)$`)
+// admissionKey matches the keys that decide which clients a listener admits.
+var admissionKey = regexp.MustCompile(`^downstream(?:\.listeners\[(\d+)\])?\.(?:identity|secrets)$`)
 
 // needsRestart returns those of keys whose new values apply only after a restart. A listener's
 // admission rules apply at once only if the listener keeps its address and TLS. Otherwise a rule
 // that is right for the new address would admit clients at the old one.
 func (r *Relay) needsRestart(keys []string, to *config.Config) []string {
 	stays := func(key string) bool {
-		m := AdmissionKey.FindStringSubmatch(key)
+		m := admissionKey.FindStringSubmatch(key)
 		if m == nil {
 			return false
 		}
 		i, _ := strconv.Atoi(m[1]) // empty: the only listener, which has no number
 		return i < len(to.Downstream.Listen()) && matchingListener(i, to, r.cfg) >= 0
 	}
-	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return Reloadable.MatchString(key) || stays(key) })
+	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return reloadable.MatchString(key) || stays(key) })
 }
 
 // atStart returns the configuration that the relay was started with, but with the admission rules

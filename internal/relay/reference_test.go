@@ -1,4 +1,4 @@
-package main
+package relay
 
 import (
 	"cmp"
@@ -10,8 +10,6 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
-
-	"xdsrelay/internal/relay"
 )
 
 // The tables of docs/configuration.md have the keys, defaults and comments of config/relay.yaml.
@@ -92,9 +90,9 @@ func referenceRows(t *testing.T, prefix string, n *yaml.Node) (out []referenceRo
 		}
 		reload := "no"
 		switch {
-		case relay.Reloadable.MatchString(key):
+		case reloadable.MatchString(key):
 			reload = "yes"
-		case relay.AdmissionKey.MatchString(key), relay.AdmissionKey.MatchString(key + "[0].identity"):
+		case admissionKey.MatchString(key), admissionKey.MatchString(key + "[0].identity"):
 			reload = "[partly](#reload)"
 		}
 		text := strings.ReplaceAll(strings.TrimPrefix(name.HeadComment, "# "), "\n# ", " ")
