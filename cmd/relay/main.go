@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/admin/grpcadmin"
 	"xdsrelay/internal/spelling"
 	"xdsrelay/internal/telemetry/logging"
 	"xdsrelay/internal/terminal"
@@ -21,6 +22,7 @@ import (
 
 func main() {
 	logging.CaptureLibraries()
+	grpcadmin.CountForChannelz(false) // relay serve may turn it on
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 

@@ -184,7 +184,7 @@ func TestAwayOrigin(t *testing.T) {
 	}
 }
 
-// A problem that many keys have is shown for some of them.
+// An origin that refuses the relay can be reached, so other things are to be checked.
 func TestProblemOfAnOriginThatRefuses(t *testing.T) {
 	for code, want := range map[string]string{"PermissionDenied": "The origin answers", "Unauthenticated": "The origin answers", "Unavailable": "Check that the origin runs"} {
 		p := new(observed).away(&upstream.OriginStatus{Reached: time.Now(), LastError: "rpc error: code = " + code + " desc = no"})
@@ -194,6 +194,7 @@ func TestProblemOfAnOriginThatRefuses(t *testing.T) {
 	}
 }
 
+// A problem that many keys have is shown for some of them.
 func TestProblemsOfManyKeysAreBounded(t *testing.T) {
 	o := observed{state: "serving", keys: make([]keystatus.Key, 27)}
 	for i := range o.keys {

@@ -91,9 +91,7 @@ type KeyRow struct {
 	Received time.Time `json:"received,omitzero"`
 }
 
-// In has the input of Of.
-// OriginRow is an origin, with fields of upstream.OriginStatus. It lacks those that change with each
-// attempt at an origin that is away, and those that are among the Problems.
+// OriginRow has what the page shows of an upstream.OriginStatus.
 type OriginRow struct {
 	Name        string    `json:"name"`
 	Address     string    `json:"address"`
@@ -106,6 +104,7 @@ type OriginRow struct {
 	LastError   string    `json:"last_error,omitempty"`
 }
 
+// In has the input of Of.
 type In struct {
 	Relay    Relay
 	Problems []Problem
