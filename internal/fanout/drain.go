@@ -20,27 +20,26 @@ func (s *Server) RefuseStreams() {
 // Drain accepts no more streams and polls. It answers the held polls at once, because each is a
 // request of its own: its client would learn of no change until the poll's turn came. It ends the
 // open streams evenly over the time, with UNAVAILABLE, so that clients do not all go to the next
-// replica at once. It returns when it has told every client to end, or when ctx ends. told counts
-// the clients that it told, left the others.
+// replica at once. The first one ends after a tick, so that the caller's GOAWAY reaches clients before
+// any stream ends. It returns when it has told every client to end, or when ctx ends. told counts the
+// clients that it told, left the others.
 func (s *Server) Drain(ctx context.Context, period time.Duration) (told, left int) {
 	s.RefuseStreams()
 	polls := s.rest.Drain()
 	p := drainPace{began: time.Now(), period: period}
 	tick := time.Tick(drainTick)
-	for {
-		untold := s.drainers()
-		if len(untold) == 0 {
-			return polls + p.told, 0 // some may have ended by themselves
-		}
-		for _, tell := range untold[:p.due(time.Now(), len(untold))] {
-			tell()
-		}
+	for len(s.drainers()) > 0 {
 		select {
 		case <-tick:
 		case <-ctx.Done():
 			return polls + p.told, len(s.drainers())
 		}
+		untold := s.drainers() // some may have ended by themselves
+		for _, tell := range untold[:p.due(time.Now(), len(untold))] {
+			tell()
+		}
 	}
+	return polls + p.told, 0
 }
 
 // drainers returns, for each stream that was not told to end, the function that tells it.

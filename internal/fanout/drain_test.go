@@ -47,6 +47,10 @@ func TestDrainIsEven(t *testing.T) {
 				}
 				return told
 			}
+			time.Sleep(drainTick / 2)
+			if got := told(); got != 0 {
+				t.Errorf("%d: %d are told before GOAWAY has reached them", n, got)
+			}
 			for at := time.Second; at < over; at += time.Second {
 				time.Sleep(time.Until(began.Add(at + drainTick/2)))
 				// One is told as its share begins.

@@ -327,8 +327,8 @@ func TestP71_Drain(t *testing.T) {
 		go func() { told, _ := r.srv.Drain(ctx, time.Hour); drained <- told }()
 		defer func() {
 			abort()
-			if told := <-drained; told != 3 {
-				t.Errorf("%d clients were told to end, want 2 polls and a stream", told)
+			if told := <-drained; told != 2 && told != 3 {
+				t.Errorf("%d clients were told to end, want 2 polls, and a stream after a tick", told)
 			}
 		}()
 		if got := <-current; got == nil || got.Status != http.StatusNotModified || protocol == "http1" && !got.Closes {
