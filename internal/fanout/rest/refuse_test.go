@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -366,6 +367,9 @@ func TestP72_DecodingReusesMemory(t *testing.T) {
 	srv, _ := newServer(t, nil)
 	p := &Poll{cut: make(chan struct{})}
 	pieces := slices.Collect(slices.Chunk([]byte(strings.Repeat(" ", size)+"x"), maxPiece))
+	// A collection empties a pool, and a pool has a value of its own for each processor.
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for range n {
@@ -374,8 +378,8 @@ func TestP72_DecodingReusesMemory(t *testing.T) {
 		}
 	}
 	runtime.ReadMemStats(&after)
-	// With the race detector, a pool drops some of its values.
-	if got := after.TotalAlloc - before.TotalAlloc; got >= n*size {
+	// The race detector makes a pool drop one value of four. Without the pool, got is 2.3 times n*size.
+	if got := after.TotalAlloc - before.TotalAlloc; got >= n*size*3/2 {
 		t.Errorf("%d bytes for %d bodies of %d bytes", got, n, size)
 	}
 }
