@@ -360,7 +360,13 @@ func TestP16_LostStreamsMakeRoom(t *testing.T) {
 	other.want("a ") // there was room
 	r.wantEnd(r.delta(nil), codes.Unavailable, telemetry.LimitStreams)
 	all := r.srv.all()
-	first := slices.MinFunc(all, func(a, b *stream) int { return cmp.Compare(a.id, b.id) })
+	slices.SortFunc(all, func(a, b *stream) int { return cmp.Compare(a.id, b.id) })
+	first, second := all[0], all[1]
+	// The acknowledgement of the first client may arrive after that of the second.
+	for !second.conn.HeardAt().After(first.conn.HeardAt()) {
+		other.ask(xds.ClusterType, "a")
+		other.want("a ")
+	}
 	due := first.conn.HeardAt().Add(time.Minute + pingTime)
 	w.look(due)
 	if first.refusal.Load() != nil {
