@@ -74,6 +74,9 @@ func TestDrain(t *testing.T) {
 		if m == drained {
 			e.moveClients(m, e.members[(i+1)%3])
 		}
+		for _, c := range m.clients {
+			c.moves()
+		}
 	}
 	drained.Signal(syscall.SIGTERM)
 	for exited := false; !exited; {
