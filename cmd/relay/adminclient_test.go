@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
+	"xdsrelay/internal/xdstest"
 )
 
 // A command verifies the relay by --admin-ca and --admin-server-name. With the relay's configuration
@@ -13,10 +14,10 @@ import (
 func TestAdminCertificate(t *testing.T) {
 	ca := tlstest.NewAuthority(t)
 	const quiet = "log: {level: error}\ndownstream: {address: '127.0.0.1:0', drain: 0s}\nupstream: {origins: [{address: 'file:.'}]}\n"
-	dir := files(t, map[string]string{"ca.crt": string(ca.PEM())})
+	dir := xdstest.Files(t, map[string]string{"ca.crt": string(ca.PEM())})
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		write(t, path, text)
+		xdstest.WriteFile(t, path, text)
 		return path
 	}
 	serve := func(name string, opts ...tlstest.Option) (address, config string) {

@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
+	"xdsrelay/internal/xdstest"
 )
 
 // Unusable certificates are faults at the key that names them, before anything starts.
 func TestCertificateFaults(t *testing.T) {
-	dir := files(t, map[string]string{
+	dir := xdstest.Files(t, map[string]string{
 		"empty": "",
 		"missing.yaml": origins + `downstream:
   tls:
@@ -90,7 +91,7 @@ func TestCertificatesThatExpire(t *testing.T) {
 	text := "name: r\nupstream: {origins: [{address: '127.0.0.1:1', tls: {cert_file: D/week.crt, key_file: D/week.key}}]}\nadmin: {address: '127.0.0.1:0'}\n" +
 		"downstream: {listeners: [{address: '127.0.0.1:0', tls: {cert_file: D/week.crt, key_file: D/week.key}}, {address: '127.0.0.1:0', tls: {cert_file: D/old.crt, key_file: D/old.key}}]}\n"
 	text = strings.ReplaceAll(text, "D/", dir+"/")
-	file := filepath.Join(files(t, map[string]string{"relay.yaml": text}), "relay.yaml")
+	file := filepath.Join(xdstest.Files(t, map[string]string{"relay.yaml": text}), "relay.yaml")
 	code, out, _ := runRelay("validate", "--config", file)
 	for _, want := range []string{
 		"downstream.listeners[1].tls.cert_file: the certificate expired at 20", "downstream.listeners[0].tls.cert_file: warning: the certificate expires at 20",

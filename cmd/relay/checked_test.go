@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"xdsrelay/internal/xdstest"
 )
 
 // validate, serve and a reload find the same faults with the same places.
@@ -20,7 +22,7 @@ func TestFaultsAreTheSameEverywhere(t *testing.T) {
 			o.configured(base)
 			o.start()
 			file := filepath.Join(o.dir, "relay.yaml")
-			write(t, file, base+text)
+			xdstest.WriteFile(t, file, base+text)
 			code, said, _ := runRelay("validate", "--config", file)
 			if code != 1 || said == "" {
 				t.Fatalf("validate: %d %s", code, said)

@@ -18,6 +18,7 @@ import (
 
 	"xdsrelay/internal/explain"
 	"xdsrelay/internal/validation"
+	"xdsrelay/internal/xdstest"
 )
 
 // runRelay runs the program with args in this process.
@@ -47,31 +48,13 @@ type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
-// write writes a file.
-func write(t testing.TB, file, text string) {
-	t.Helper()
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // replace replaces a file at once, so that no reader sees a part.
 func replace(t testing.TB, file, text string) {
 	t.Helper()
-	write(t, file+".new", text)
+	xdstest.WriteFile(t, file+".new", text)
 	if err := os.Rename(file+".new", file); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// files writes files into a new directory and returns that.
-func files(t testing.TB, content map[string]string) string {
-	t.Helper()
-	dir := t.TempDir()
-	for name, text := range content {
-		write(t, filepath.Join(dir, name), text)
-	}
-	return dir
 }
 
 func TestEveryCommandHasAnExample(t *testing.T) {
@@ -150,7 +133,7 @@ func TestUnknownCommandsAndFlags(t *testing.T) {
 const origins = "upstream: {origins: [{address: \"127.0.0.1:18000\"}]}\n"
 
 func TestValidate(t *testing.T) {
-	dir := files(t, map[string]string{
+	dir := xdstest.Files(t, map[string]string{
 		"good.yaml":   origins,
 		"bad.yaml":    "upstream:\n  origins: [{address: \"a:1\"}]\n  variant: both\n  lingr: 1s\n",
 		"values.yaml": "upstream:\n  origins: [{address: \"a:1\"}]\n  variant: both\n",
@@ -227,14 +210,14 @@ func TestNoDefaultFile(t *testing.T) {
 
 // Without a token there is no warning about it.
 func TestNoWarningOfNoToken(t *testing.T) {
-	file := filepath.Join(files(t, map[string]string{"r.yaml": origins + "admin: {address: \"0.0.0.0:19000\"}\n"}), "r.yaml")
+	file := filepath.Join(xdstest.Files(t, map[string]string{"r.yaml": origins + "admin: {address: \"0.0.0.0:19000\"}\n"}), "r.yaml")
 	if code, out, _ := runRelay("validate", "-c", file); code != 1 || strings.Contains(out, "warning") || !strings.Contains(out, "admin.token_file") {
 		t.Errorf("%d %s", code, out)
 	}
 }
 
 func TestValidateAsData(t *testing.T) {
-	dir := files(t, map[string]string{"r.yaml": origins + "log: {level: loud}\n"})
+	dir := xdstest.Files(t, map[string]string{"r.yaml": origins + "log: {level: loud}\n"})
 	file := filepath.Join(dir, "r.yaml")
 	want := validation.Report{File: file}
 	for _, format := range []string{"json", "yaml"} {
@@ -254,7 +237,7 @@ func TestValidateAsData(t *testing.T) {
 
 // The environment and flags override the file, as for serve.
 func TestValidateLayers(t *testing.T) {
-	file := filepath.Join(files(t, map[string]string{"r.yaml": origins}), "r.yaml")
+	file := filepath.Join(xdstest.Files(t, map[string]string{"r.yaml": origins}), "r.yaml")
 	t.Setenv("RELAY_LOG_LEVEL", "loud")
 	if code, out, _ := runRelay("validate", "-c", file); code != 1 || out != "RELAY_LOG_LEVEL: log.level: must be debug, info, warn or error, but is \"loud\"\n" {
 		t.Errorf("%d %s", code, out)
@@ -275,7 +258,7 @@ func TestDefaultFileIsValid(t *testing.T) {
 }
 
 func TestExplain(t *testing.T) {
-	dir := files(t, map[string]string{
+	dir := xdstest.Files(t, map[string]string{
 		"relay.yaml": origins + `aggregation:
   rules:
     - {match: '"spiffe://x" in peer.uri_sans', key: '"proven"'}
@@ -399,7 +382,7 @@ func TestExplain(t *testing.T) {
 }
 
 func TestExplainReadsStandardInput(t *testing.T) {
-	file := filepath.Join(files(t, map[string]string{"r.yaml": origins}), "r.yaml")
+	file := filepath.Join(xdstest.Files(t, map[string]string{"r.yaml": origins}), "r.yaml")
 	root := newRootCmd()
 	var out bytes.Buffer
 	root.SetArgs([]string{"explain", "-c", file, "--node", "-"})
@@ -468,7 +451,7 @@ func TestCompletion(t *testing.T) {
 // If no relay listens at the configured address, the error lists the faults of the configuration;
 // with --admin it does not.
 func TestAdminAddressOfAFaultyConfiguration(t *testing.T) {
-	dir := files(t, map[string]string{
+	dir := xdstest.Files(t, map[string]string{
 		"key.yaml":  origins + "admin: {address: '127.0.0.1:1'}\ndownstream: {nope: 3}\n",
 		"rule.yaml": origins + "admin: {address: '127.0.0.1:1'}\naggregation: {rules: [{key: nope}]}\n",
 		"good.yaml": origins + "admin: {address: '127.0.0.1:1'}\n",

@@ -22,7 +22,7 @@ func TestExplainCompare(t *testing.T) {
 			&endpointv3.ClusterLoadAssignment{ClusterName: "b", NamedEndpoints: map[string]*endpointv3.Endpoint{alt: {}}}, xdstest.Listener("l", "r", 1), xdstest.Routes("r", "a", 1))
 	}
 	upstream := "origins: [{address: '" + origin.Address + "'}], first_answer_timeout: 10s"
-	dir := files(t, map[string]string{
+	dir := xdstest.Files(t, map[string]string{
 		"relay.yaml": "upstream: {" + upstream + "}\naggregation: {rules: [{key: ['\"x\"', '\"all\"']}]}\n",
 		"mine.yaml":  "upstream: {node: 'Node{id: \"relay\"}', " + upstream + "}\n",
 		"token.yaml": "upstream: {origins: [{address: '" + origin.Address + "', token: representative}]}\n" +

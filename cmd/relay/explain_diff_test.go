@@ -48,7 +48,7 @@ func TestExplainDiff(t *testing.T) {
 	ca := tlstest.NewAuthority(t)
 	pair := ca.Pair(t, tlstest.DNS("localhost"))
 	const quiet = "log: {level: error}\ndownstream: {address: '127.0.0.1:0', drain: 0s}\nupstream: {origins: [{address: 'file:.'}]}\n"
-	dir := files(t, map[string]string{
+	dir := xdstest.Files(t, map[string]string{
 		"relay.yaml":  quiet + "admin: {address: '127.0.0.1:0'}\n",
 		"token.yaml":  quiet + "admin: {address: '127.0.0.1:0', token_file: token}\n",
 		"tls.yaml":    quiet + "admin: {address: '127.0.0.1:0', tls: {cert_file: crt, key_file: key}}\n",
@@ -69,7 +69,7 @@ func TestExplainDiff(t *testing.T) {
 	}
 	secured = "localhost:" + port
 	for name, address := range map[string]string{"moved.yaml": "127.0.0.1:1", "here.yaml": plain} {
-		write(t, in(name), quiet+"admin: {address: '"+address+"'}\n")
+		xdstest.WriteFile(t, in(name), quiet+"admin: {address: '"+address+"'}\n")
 	}
 	for _, c := range []struct {
 		args []string

@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"xdsrelay/internal/xdstest"
 )
 
 // explain --diff says which listeners would admit other clients, which have no counterpart, and
@@ -12,7 +14,7 @@ func TestExplainDiffListsItsLimits(t *testing.T) {
 	const quiet = "log: {level: error}\nupstream: {origins: [{address: 'file:.'}]}\nadmin: {address: '127.0.0.1:0'}\n"
 	const one = "downstream: {drain: 0s, address: '127.0.0.1:0', identity: 'node.id != \"b\"', secrets: deny}\n"
 	large := "- key: node.id\n" + strings.Repeat("# a comment that is as long as a line may be\n", 30_000)
-	dir := files(t, map[string]string{
+	dir := xdstest.Files(t, map[string]string{
 		"relay.yaml":    quiet + one,
 		"identity.yaml": quiet + strings.Replace(one, `"b"`, `"c"`, 1),
 		"secrets.yaml":  quiet + "downstream:\n  listeners:\n  - {address: '127.0.0.2:0'}\n  - {address: '127.0.0.1:0', identity: 'node.id != \"b\"', secrets: allow}\n",

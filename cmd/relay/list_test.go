@@ -112,13 +112,13 @@ func TestOrigins(t *testing.T) {
 
 // relay health needs no token, and does not read the file of the configuration.
 func TestHealth(t *testing.T) {
-	dir := files(t, map[string]string{
+	dir := xdstest.Files(t, map[string]string{
 		"relay.yaml": "upstream: {origins: [{address: 'file:.'}]}\ndownstream: {address: '127.0.0.1:0', drain: 0s}\nlog: {level: error}\nadmin: {address: '127.0.0.1:0', token_file: token}\n",
 		"token":      "right",
 	})
 	at := running(t, filepath.Join(dir, "relay.yaml"))
 	file := filepath.Join(dir, "other.yaml")
-	write(t, file, "upstream: {origins: [{address: 'file:.'}]}\nadmin: {address: '"+at+"', token_file: none}\n")
+	xdstest.WriteFile(t, file, "upstream: {origins: [{address: 'file:.'}]}\nadmin: {address: '"+at+"', token_file: none}\n")
 	for _, args := range [][]string{{"--admin", at}, {"--config", file}} {
 		if code, out, errs := runRelay(append([]string{"health"}, args...)...); code != 0 || out != "the relay at http://"+at+" is live\n" || errs != "" {
 			t.Errorf("%v: %d %s%s", args, code, out, errs)

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"xdsrelay/internal/xdstest"
+
 	"go.uber.org/goleak"
 )
 
@@ -17,7 +19,7 @@ func TestListenErrorsNameTheSetting(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	file := filepath.Join(files(t, map[string]string{"relay.yaml": "upstream: {origins: [{address: 'file:.'}]}\n" +
+	file := filepath.Join(xdstest.Files(t, map[string]string{"relay.yaml": "upstream: {origins: [{address: 'file:.'}]}\n" +
 		"downstream: {address: '127.0.0.1:0'}\nadmin: {address: '127.0.0.1:0'}\n"}), "relay.yaml")
 	for _, setting := range []string{"downstream.address", "downstream.rest_address", "admin.address", "admin.grpc_address"} {
 		code, _, errs := runRelay("serve", "--config", file, "--"+setting, taken.Addr().String())

@@ -109,7 +109,7 @@ func TestMembers(t *testing.T) {
 		}
 	}
 	node := filepath.Join(all[0].dir, "node.yaml")
-	write(t, node, "id: n\ncluster: "+key+"\n")
+	xdstest.WriteFile(t, node, "id: n\ncluster: "+key+"\n")
 	if code, out := all[1].run("explain", "--node", node); code != 0 || !strings.Contains(out, "\nkey      "+key+"\nowner    relay-1\n") {
 		t.Errorf("%d %s", code, out)
 	}

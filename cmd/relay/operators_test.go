@@ -42,7 +42,7 @@ func operate(t testing.TB, address string) *operated {
 // configured writes the relay's configuration, and clusters of its origin.
 func (o *operated) configured(text string) {
 	o.Helper()
-	o.dir = files(o, map[string]string{"relay.yaml": text})
+	o.dir = xdstest.Files(o, map[string]string{"relay.yaml": text})
 	if err := os.Mkdir(filepath.Join(o.dir, "origin"), 0o700); err != nil {
 		o.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func (o *operated) restart(change func(text string) string) {
 	if err != nil {
 		o.Fatal(err)
 	}
-	write(o, file, change(string(text)))
+	xdstest.WriteFile(o, file, change(string(text)))
 	o.start()
 }
 
@@ -298,7 +298,7 @@ func TestWhichRelayIsAsked(t *testing.T) {
 	if err := os.MkdirAll("config", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	write(t, config.DefaultFile, origins+"admin: {address: '127.0.0.2:2'}\n")
+	xdstest.WriteFile(t, config.DefaultFile, origins+"admin: {address: '127.0.0.2:2'}\n")
 	asked("http://127.0.0.2:2")
 	asked("http://127.0.0.1:1", "--admin", "127.0.0.1:1")
 }
@@ -324,7 +324,7 @@ func TestAdminAddressOfABrokenFile(t *testing.T) {
 		{"log: {level: loud\nadmin: {address: 'ADMIN'}\n", "broken.yaml:"},
 	} {
 		file := filepath.Join(o.dir, "broken.yaml")
-		write(t, file, strings.ReplaceAll(c.text, "ADMIN", o.admin))
+		xdstest.WriteFile(t, file, strings.ReplaceAll(c.text, "ADMIN", o.admin))
 		_, out, errs := runRelay("status", "--config", file)
 		if said := out + errs; !strings.Contains(said, c.want) || strings.Contains(said, "loud\"") {
 			t.Errorf("%s: %s, want %s", c.text, said, c.want)
@@ -334,7 +334,7 @@ func TestAdminAddressOfABrokenFile(t *testing.T) {
 
 // An error about the token names its source: the configuration's key or the flag.
 func TestTokenOfTheConfiguration(t *testing.T) {
-	dir := files(t, map[string]string{
+	dir := xdstest.Files(t, map[string]string{
 		"relay.yaml": "upstream: {origins: [{address: 'file:.'}]}\ndownstream: {address: '127.0.0.1:0', drain: 0s}\nlog: {level: error}\nadmin: {address: '127.0.0.1:0', token_file: token}\n",
 		"token":      "right", "empty": "", "damaged": "a token\nof two lines", "wrong": "wrong",
 	})
@@ -346,7 +346,7 @@ func TestTokenOfTheConfiguration(t *testing.T) {
 		"wrong":   "KEY: the relay at http://" + at + " rejects the token in DIR/wrong\n",
 	} {
 		file, token := filepath.Join(dir, "other.yaml"), filepath.Join(dir, name)
-		write(t, file, "upstream: {origins: [{address: 'file:.'}]}\nadmin:\n  address: '"+at+"'\n  token_file: "+name+"\n")
+		xdstest.WriteFile(t, file, "upstream: {origins: [{address: 'file:.'}]}\nadmin:\n  address: '"+at+"'\n  token_file: "+name+"\n")
 		for _, c := range []struct {
 			key  string
 			args []string

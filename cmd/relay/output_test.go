@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // The output of each command has the fields of its schema in docs/schemas, and no others.
@@ -22,7 +23,7 @@ func TestOutputsConformToSchemas(t *testing.T) {
 	good.take()
 	bad.take().answer("cluster a: no")
 	o.until([]string{"status"}, "1 STALE, 1 NACKED")
-	write(t, filepath.Join(o.dir, "origin", "bad.yaml"), "resources: [{]")
+	xdstest.WriteFile(t, filepath.Join(o.dir, "origin", "bad.yaml"), "resources: [{]")
 	o.until([]string{"origins", "-o", "json"}, "bad.yaml")
 	in := func(name string) string { return filepath.Join(o.dir, name) }
 	for name, text := range map[string]string{
@@ -31,7 +32,7 @@ func TestOutputsConformToSchemas(t *testing.T) {
 		"new.yaml":    "upstream: {first_answer_timeout: 1s, origins: [{address: 'file:origin'}]}\naggregation: {rules: [{match: 'node.id == \"good\"', key: node.id}]}\n",
 		"faulty.yaml": "upstream: {origins: [{address: 'file:none'}]}\nlog: {level: loud}\n",
 	} {
-		write(t, in(name), text)
+		xdstest.WriteFile(t, in(name), text)
 	}
 	seen := map[string]bool{}
 	for _, c := range []struct {

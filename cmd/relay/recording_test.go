@@ -62,7 +62,7 @@ func TestReadmeShowsWhatCommandsPrint(t *testing.T) {
 		}
 		now = record()
 		if os.Getenv("README_RECORDING") != "" {
-			write(t, readme, before+now+after)
+			xdstest.WriteFile(t, readme, before+now+after)
 			return
 		}
 		// On a slow machine the next change may come too early.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // An operator sees that a rule is too coarse or matches nobody, and asks for the key of a client.
@@ -61,7 +62,7 @@ aggregation:
 
 // explain has the node that the program of a bootstrap sends, and the node that the origin sees.
 func TestExplainOfBootstraps(t *testing.T) {
-	dir := files(t, map[string]string{"relay.yaml": `upstream:
+	dir := xdstest.Files(t, map[string]string{"relay.yaml": `upstream:
   origins: [{address: 'file:.'}]
   node: 'Node{cluster: node.metadata.tenant}'
 aggregation:
@@ -92,7 +93,7 @@ aggregation:
 	if code != 0 || !strings.Contains(out, `{"cluster":"t"}`) || !strings.Contains(out, "\nwarning  upstream.node sets no id") || strings.Contains(out, "assumed") {
 		t.Errorf("%d %s", code, out)
 	}
-	write(t, filepath.Join(dir, "null.json"), `{"node": null}`)
+	xdstest.WriteFile(t, filepath.Join(dir, "null.json"), `{"node": null}`)
 	if code, out := explain(filepath.Join(dir, "null.json")); code != 1 || !strings.Contains(out, "node: is null; must be a node") {
 		t.Errorf("%d %s", code, out)
 	}

@@ -100,7 +100,7 @@ func (c deadPath) Write(b []byte) (int, error) {
 func TestSimulateIsRefused(t *testing.T) {
 	ca := tlstest.NewAuthority(t)
 	pair := ca.Pair(t, tlstest.DNS("localhost"), tlstest.URI("spiffe://d/edge"))
-	dir := files(t, map[string]string{
+	dir := xdstest.Files(t, map[string]string{
 		"relay.yaml": `log: {level: error}
 downstream:
   address: 127.0.0.1:0
@@ -118,7 +118,7 @@ admin: {address: '127.0.0.1:0'}
 	}
 	for name, typ := range map[string]xds.TypeURL{"c.yaml": xds.ClusterType, "l.yaml": xds.ListenerType} {
 		text := fmt.Sprintf("version_info: '1'\ntype_url: %s\nresources: [{'@type': %s, name: a}]\n", typ, typ)
-		write(t, in("origin/"+name), text)
+		xdstest.WriteFile(t, in("origin/"+name), text)
 	}
 	r := load(t, in("relay.yaml"))
 	xdstest.Run(t, func(ctx context.Context) error { return r.Run(ctx, context.Background()) })

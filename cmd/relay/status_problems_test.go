@@ -19,7 +19,7 @@ func TestStatusPrintsProblems(t *testing.T) {
 	if code, _, errs := runRelay("status", "--check", "--admin", o.admin); code != 0 || errs != "" {
 		t.Errorf("--check without problems: %d %s", code, errs)
 	}
-	write(t, filepath.Join(o.dir, "origin", "bad.yaml"), "resources: [{]")
+	xdstest.WriteFile(t, filepath.Join(o.dir, "origin", "bad.yaml"), "resources: [{]")
 	for deadline := time.After(20 * time.Second); ; {
 		code, out, errs := runRelay("status", "--admin", o.admin)
 		if code == 0 && strings.Contains(out, "\n! origin ") && strings.Contains(out, "bad.yaml") && strings.Contains(out, "\n  The previous content") && errs == "" {
@@ -47,7 +47,7 @@ func TestStatusGroupsProblems(t *testing.T) {
 	for i := range 5 {
 		origins += fmt.Sprintf("{address: 'file:none-%d'}, ", i)
 	}
-	dir := files(t, map[string]string{"relay.yaml": "upstream: {origins: [" + origins + "]}\ndownstream: {address: '127.0.0.1:0', drain: 0s}\n" +
+	dir := xdstest.Files(t, map[string]string{"relay.yaml": "upstream: {origins: [" + origins + "]}\ndownstream: {address: '127.0.0.1:0', drain: 0s}\n" +
 		"log: {level: error}\nadmin: {address: '127.0.0.1:0'}\n"})
 	at := running(t, filepath.Join(dir, "relay.yaml"))
 	for _, args := range [][]string{{"status"}, {"status", "--summary"}} {

@@ -16,13 +16,14 @@ import (
 	"xdsrelay/internal/store"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/logging"
+	"xdsrelay/internal/xdstest"
 )
 
 // A directory that cannot be used is a warning of validate with its place, and serve starts
 // without the store. validate creates none and locks none.
 func TestStorePath(t *testing.T) {
 	const conf = "upstream: {origins: [{address: 'file:none'}]}\ndownstream: {address: '127.0.0.1:0'}\nadmin: {address: ''}\nstore:\n  path: "
-	dir := files(t, map[string]string{"good.yaml": conf + "new/one\n", "bad.yaml": strings.Replace(conf, "admin: {address: ''}", "admin: {address: '127.0.0.1:0'}", 1) + "bad.yaml\n"})
+	dir := xdstest.Files(t, map[string]string{"good.yaml": conf + "new/one\n", "bad.yaml": strings.Replace(conf, "admin: {address: ''}", "admin: {address: '127.0.0.1:0'}", 1) + "bad.yaml\n"})
 	code, out, _ := runRelay("validate", "--config", filepath.Join(dir, "good.yaml"))
 	if _, err := os.Stat(filepath.Join(dir, "new")); code != 0 || err == nil {
 		t.Errorf("%d %s; %v", code, out, err)
@@ -36,7 +37,7 @@ func TestStorePath(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 	// Access for other users is a warning.
-	open := files(t, map[string]string{"open.yaml": conf + "kept\n"})
+	open := xdstest.Files(t, map[string]string{"open.yaml": conf + "kept\n"})
 	for mode, want := range map[os.FileMode]string{0o700: "", 0o750: "other users may look into ", 0o707: "other users may write into "} {
 		kept := filepath.Join(open, "kept")
 		if err := errors.Join(os.MkdirAll(kept, 0o700), os.Chmod(kept, mode)); err != nil {
@@ -72,7 +73,7 @@ func TestStorePath(t *testing.T) {
 // A start that fails later closes the store.
 func TestStoreIsGivenBack(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	dir := files(t, map[string]string{"relay.yaml": "upstream: {origins: [{address: 'file:.'}]}\n" +
+	dir := xdstest.Files(t, map[string]string{"relay.yaml": "upstream: {origins: [{address: 'file:.'}]}\n" +
 		"downstream: {address: '127.0.0.1:0', rest_address: '192.0.2.1:1'}\nadmin: {address: ''}\nstore: {path: kept}\n"})
 	for range 2 { // the second Open would fail if the first were not closed
 		cfg, err := config.Load(filepath.Join(dir, "relay.yaml"), nil)

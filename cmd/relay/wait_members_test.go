@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // A real relay: the wait fails with the reason, unless --lost allows it.
@@ -51,8 +52,8 @@ func TestWaitForAKeyThatReadsAlike(t *testing.T) {
 func TestWaitWhileTheTokenIsRenewed(t *testing.T) {
 	o := operate(t, "")
 	mine := filepath.Join(o.dir, "mine")
-	write(t, filepath.Join(o.dir, "token"), "the-first\n")
-	write(t, mine, "the-first\n")
+	xdstest.WriteFile(t, filepath.Join(o.dir, "token"), "the-first\n")
+	xdstest.WriteFile(t, mine, "the-first\n")
 	o.restart(func(text string) string { return strings.Replace(text, "admin: {", "admin: {token_file: token, ", 1) })
 	one := o.client("one", "edge", xds.Delta)
 	one.take().answer("")

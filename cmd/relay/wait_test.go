@@ -265,7 +265,7 @@ func TestWaitSaysWhyAsData(t *testing.T) {
 		o.waiting(append(c.args, "--timeout", "200ms", "-o", "json")...).ends(exitLate, c.want...)
 	}
 	// A fault of the origin explains why no version comes.
-	write(t, filepath.Join(o.dir, "origin", "bad.yaml"), "resources: [{]")
+	xdstest.WriteFile(t, filepath.Join(o.dir, "origin", "bad.yaml"), "resources: [{]")
 	o.until([]string{"status"}, "bad.yaml")
 	o.waiting("--version", "v9", "--timeout", "200ms", "-o", "json").ends(exitLate, `"reason": "the version has not arrived: origin file:origin has files that cannot be used: `, "bad.yaml")
 	text := o.waiting("--version", "v1", "-o", "json").ends(0)

@@ -37,7 +37,7 @@ func TestSecretsNeedAProvenName(t *testing.T) {
 		{tls, false},                    // no rule: no Secrets
 		{"  identity: 'true'\n", false}, // no mTLS: no Secrets
 	} {
-		dir := files(t, map[string]string{"r.yaml": "downstream:\n" + c.text + "upstream: {origins: [{address: \"a:1\"}]}\n"})
+		dir := xdstest.Files(t, map[string]string{"r.yaml": "downstream:\n" + c.text + "upstream: {origins: [{address: \"a:1\"}]}\n"})
 		_, out, errs := runRelay("validate", "-c", filepath.Join(dir, "r.yaml"))
 		if got := strings.Contains(out+errs, "downstream.identity: uses neither peer.uri_sans"); got != c.fault {
 			t.Errorf("%s\n%s%s", c.text, out, errs)
@@ -47,7 +47,7 @@ func TestSecretsNeedAProvenName(t *testing.T) {
 
 // One run prints all faults: unreadable, of a wrong type, not compiling, and missing.
 func TestValidateSaysAllAtOnce(t *testing.T) {
-	dir := files(t, map[string]string{"r.yaml": `downstream:
+	dir := xdstest.Files(t, map[string]string{"r.yaml": `downstream:
   long_pol: 1s
   ack_timeout: soon
   identity: node.nope
@@ -91,7 +91,7 @@ admin: {token_file: none}
 // REST has the TLS of the first listener, so that it needs no warning.
 func TestRESTWithTLS(t *testing.T) {
 	ca := tlstest.NewAuthority(t)
-	dir := files(t, map[string]string{"r.yaml": `downstream:
+	dir := xdstest.Files(t, map[string]string{"r.yaml": `downstream:
   rest_address: 127.0.0.1:15011
   tls: {cert_file: a.crt, key_file: a.key}
 upstream: {origins: [{address: "127.0.0.1:18000"}]}
@@ -105,7 +105,7 @@ upstream: {origins: [{address: "127.0.0.1:18000"}]}
 // validate prints the warnings of serve, and exits with 0.
 func TestWarnings(t *testing.T) {
 	ca := tlstest.NewAuthority(t)
-	dir := files(t, map[string]string{"r.yaml": `downstream:
+	dir := xdstest.Files(t, map[string]string{"r.yaml": `downstream:
   rest_address: 127.0.0.1:15011
   max_connection_age: 0s
   listeners:
@@ -126,7 +126,7 @@ upstream:
   first_answer_timeout: 15s
 `})
 	ca.Pair(t, tlstest.ExpiresIn(24*time.Hour)).Write(t, dir, "old")
-	write(t, filepath.Join(dir, "token"), "t\n")
+	xdstest.WriteFile(t, filepath.Join(dir, "token"), "t\n")
 	t.Setenv("RELAY_UPSTREM_VARIANT", "sotw")
 	file := filepath.Join(dir, "r.yaml")
 	want := []string{
@@ -187,7 +187,7 @@ upstream:
 // A relay that waits as long as its clients do helps them too late.
 func TestP53_LongFirstAnswerTimeoutIsWarnedOf(t *testing.T) {
 	for timeout, warned := range map[string]bool{"14s": false, "15s": true, "1m": true} {
-		dir := files(t, map[string]string{"r.yaml": "upstream: {origins: [{address: '127.0.0.1:18000'}], first_answer_timeout: " + timeout + "}\n"})
+		dir := xdstest.Files(t, map[string]string{"r.yaml": "upstream: {origins: [{address: '127.0.0.1:18000'}], first_answer_timeout: " + timeout + "}\n"})
 		code, out, errs := runRelay("validate", "-c", filepath.Join(dir, "r.yaml"))
 		if want := "r.yaml:1: upstream.first_answer_timeout: warning: is "; code != 0 || errs != "" || strings.Contains(out, want) != warned {
 			t.Errorf("%s: %d %s%s", timeout, code, out, errs)
@@ -197,7 +197,7 @@ func TestP53_LongFirstAnswerTimeoutIsWarnedOf(t *testing.T) {
 
 // A directory without files of an origin is a warning: it may not be mounted yet.
 func TestP80_DirectoryWithoutFilesIsWarnedOf(t *testing.T) {
-	dir := files(t, map[string]string{"r.yaml": "upstream: {origins: [{address: \"file:d\"}]}\naggregation: {rules: [{key: node.cluster}]}\n"})
+	dir := xdstest.Files(t, map[string]string{"r.yaml": "upstream: {origins: [{address: \"file:d\"}]}\naggregation: {rules: [{key: node.cluster}]}\n"})
 	if err := os.Mkdir(filepath.Join(dir, "d"), 0o755); err != nil {
 		t.Fatal(err)
 	}

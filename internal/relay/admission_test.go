@@ -28,7 +28,7 @@ const (
 // replaceBy replaces the whole file and reloads.
 func (g *reloadFixture) replaceBy(text string) string {
 	g.Helper()
-	write(g, filepath.Join(g.dir, "relay.yaml"), text)
+	xdstest.WriteFile(g, filepath.Join(g.dir, "relay.yaml"), text)
 	return g.reload(false)
 }
 
@@ -102,7 +102,7 @@ func TestReloadOfListenersInAnotherOrder(t *testing.T) {
 // and no others.
 func TestP5_ReloadOfTheNumberOfListenersEnds(t *testing.T) {
 	origin := t.TempDir()
-	write(t, filepath.Join(origin, "cds.yaml"), "resources:\n- {'@type': type.googleapis.com/envoy.config.cluster.v3.Cluster, name: c}\n")
+	xdstest.WriteFile(t, filepath.Join(origin, "cds.yaml"), "resources:\n- {'@type': type.googleapis.com/envoy.config.cluster.v3.Cluster, name: c}\n")
 	of := func(text string) string { return strings.Replace(text, "file:.", "file:"+origin, 1) }
 	g := newReloadFixtureOf(t, of(oneListener))
 	hangups := make(chan os.Signal, 1)
@@ -124,7 +124,7 @@ func TestP5_ReloadOfTheNumberOfListenersEnds(t *testing.T) {
 		s.Next()
 		streams[id] = s
 	}
-	write(t, filepath.Join(g.dir, "relay.yaml"), of(twoListeners))
+	xdstest.WriteFile(t, filepath.Join(g.dir, "relay.yaml"), of(twoListeners))
 	hangups <- syscall.SIGHUP
 	streams["a"].WantEnd(codes.PermissionDenied)
 	// The log has it before the client is gone.

@@ -3,7 +3,6 @@ package relay
 import (
 	"context"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -22,7 +21,7 @@ import (
 // The relay runs without admin, answers gRPC health, and ends with its context.
 func TestRelayRunsAndEnds(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	dir := files(t, map[string]string{"relay.yaml": "upstream: {origins: [{address: 'file:.'}]}\n" +
+	dir := xdstest.Files(t, map[string]string{"relay.yaml": "upstream: {origins: [{address: 'file:.'}]}\n" +
 		"downstream: {address: '127.0.0.1:0', drain: 0s}\nadmin: {address: ''}\nlog: {level: error}\n"})
 	cfg, err := config.Load(filepath.Join(dir, "relay.yaml"), nil)
 	if err != nil {
@@ -62,22 +61,4 @@ func TestRelayRunsAndEnds(t *testing.T) {
 		t.Error(err)
 	}
 	stop()
-}
-
-// write writes a file.
-func write(t testing.TB, file, text string) {
-	t.Helper()
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// files writes files into a new directory and returns that.
-func files(t testing.TB, content map[string]string) string {
-	t.Helper()
-	dir := t.TempDir()
-	for name, text := range content {
-		write(t, filepath.Join(dir, name), text)
-	}
-	return dir
 }

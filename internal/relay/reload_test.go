@@ -42,7 +42,7 @@ func newReloadFixture(t *testing.T, text string) *reloadFixture {
 // newReloadFixtureOf makes one from the whole text.
 func newReloadFixtureOf(t *testing.T, text string) *reloadFixture {
 	t.Helper()
-	g := &reloadFixture{T: t, dir: files(t, map[string]string{"relay.yaml": text, "token": "first", "rules.yaml": "- key: node.id\n"})}
+	g := &reloadFixture{T: t, dir: xdstest.Files(t, map[string]string{"relay.yaml": text, "token": "first", "rules.yaml": "- key: node.id\n"})}
 	load := func() (*config.Config, error) { return config.Load(filepath.Join(g.dir, "relay.yaml"), nil) }
 	cfg, err := load()
 	if err != nil {
@@ -82,7 +82,7 @@ func (g *reloadFixture) to(name, text string) string {
 	if name == "relay.yaml" {
 		text = base + text
 	}
-	write(g, filepath.Join(g.dir, name), text)
+	xdstest.WriteFile(g, filepath.Join(g.dir, name), text)
 	return g.reload(false)
 }
 
@@ -169,7 +169,7 @@ func TestReload(t *testing.T) {
 	g.says(g.to("relay.yaml", ""), "changed=")
 	g.gauges(0, 0)
 	// On SIGHUP a change that needs a restart is still a change.
-	write(t, filepath.Join(g.dir, "relay.yaml"), base+"  limits: {request_bytes: 6}\n")
+	xdstest.WriteFile(t, filepath.Join(g.dir, "relay.yaml"), base+"  limits: {request_bytes: 6}\n")
 	if text := g.reload(true); !strings.Contains(text, "needs a restart") || strings.Contains(text, "has not changed") {
 		t.Errorf("the log says\n%s", text)
 	}
@@ -294,7 +294,7 @@ func TestReloadAndTheCompat(t *testing.T) {
 		origin, key string
 		same        bool
 	}{{"two", "node.id", true}, {"one", "node.cluster", false}, {"one", "node.id", true}} {
-		write(t, filepath.Join(g.dir, "relay.yaml"), text(c.origin, c.key))
+		xdstest.WriteFile(t, filepath.Join(g.dir, "relay.yaml"), text(c.origin, c.key))
 		g.reload(false)
 		if same := *g.r.Member.compat.Load() == compat; same != c.same {
 			t.Errorf("%+v: the compat is the same: %v", c, same)
@@ -312,7 +312,7 @@ func TestReloadOfListeners(t *testing.T) {
 		t.Error("the identity rule is the old one")
 	}
 	moved := strings.Replace(base, "address: 127.0.0.1:0\n", "address: 127.0.0.2:0\n", 1)
-	write(t, filepath.Join(g.dir, "relay.yaml"), moved)
+	xdstest.WriteFile(t, filepath.Join(g.dir, "relay.yaml"), moved)
 	g.says(g.reload(false), `needs a restart" keys="downstream.address downstream.identity"`)
 	if in("a") || !in("b") {
 		t.Error("the rule of another address is in force")
@@ -332,7 +332,7 @@ func TestReloadOfTheToken(t *testing.T) {
 		t.Error("the token is the old one")
 	}
 	open := strings.Replace(base, ", token_file: token", "", 1)
-	write(t, filepath.Join(g.dir, "relay.yaml"), open)
+	xdstest.WriteFile(t, filepath.Join(g.dir, "relay.yaml"), open)
 	g.says(g.reload(false), "keys=admin.token_file")
 	if asked("") || !asked("second") {
 		t.Error("no token is asked for")
