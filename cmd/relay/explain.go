@@ -45,8 +45,9 @@ With --compare, the command asks the origin for the nodes in two files, each ove
 stream of its own, as the relay would for a key. It waits for listeners and clusters,
 and for the routes and endpoints that these name, at most for
 upstream.first_answer_timeout. It prints the keys of both nodes and what differs: a rule
-that gives both one key is too coarse if anything differs. Origins that answer only
-names, as for proxyless gRPC, do not answer the command.
+that gives both one key is too coarse if anything differs. It exits with 1 if an answer
+is missing. Origins that answer only names, as for proxyless gRPC, do not answer the
+command.
 
 With --diff, the command asks a running relay which of its clients get another key
 under a new configuration. If the relay loaded this configuration, it would end the
@@ -90,7 +91,11 @@ number of clients.`,
 			if err != nil {
 				return err
 			}
-			return terminal.Print(cmd.OutOrStdout(), *format, c, c.Print)
+			err = terminal.Print(cmd.OutOrStdout(), *format, c, c.Print)
+			if err == nil && !c.Complete() {
+				err = errReported
+			}
+			return err
 		case len(args) > 1:
 			return usageErrorf("explain: takes one NODE, but has %d arguments", len(args))
 		case len(args) > 0 && (given("node") || given("peer") || given("diff")):

@@ -24,6 +24,7 @@ func TestExplainCompare(t *testing.T) {
 	upstream := "origins: [{address: '" + origin.Address + "'}], first_answer_timeout: 10s"
 	dir := xdstest.Files(t, map[string]string{
 		"relay.yaml": "upstream: {" + upstream + "}\naggregation: {rules: [{key: ['\"x\"', '\"all\"']}]}\n",
+		"gone.yaml":  "upstream: {origins: [{address: '" + xdstest.FreeAddress(t) + "'}], first_answer_timeout: 10ms}\n",
 		"mine.yaml":  "upstream: {node: 'Node{id: \"relay\"}', " + upstream + "}\n",
 		"token.yaml": "upstream: {origins: [{address: '" + origin.Address + "', token: representative}]}\n" +
 			"downstream: {tokens: {issuer: i, audiences: [a], jwks_file: none}}\n",
@@ -50,6 +51,9 @@ func TestExplainCompare(t *testing.T) {
 	}
 	code, out = compare("relay.yaml", "a.json", "c.json")
 	if code != 0 || !strings.Contains(out, "CDS: 2 equal, 0 differ\n") || !strings.Contains(out, "EDS: 2 equal, 0 differ\n") || !strings.Contains(out, "Nothing differs: the nodes can share their key.") {
+		t.Errorf("%d %s", code, out)
+	}
+	if code, out := compare("gone.yaml", "a.json", "b.json"); code != 1 || !strings.HasSuffix(out, "The answers are not complete.\n") {
 		t.Errorf("%d %s", code, out)
 	}
 	if code, out := compare("mine.yaml", "a.json", "b.json"); code != 1 || !strings.Contains(out, "the origin would see the same node for both") {

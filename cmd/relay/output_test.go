@@ -54,7 +54,7 @@ func TestOutputsConformToSchemas(t *testing.T) {
 		{"dump", []string{"dump", "--key", "edge"}, 0, "alt_stat_name"},
 		{"wait", []string{"wait", "--key", "edge", "--type", "CDS", "--version", "v2", "--every", "10ms"}, 3, "nacking_client"},
 		{"explain-diff", []string{"explain", "--diff", in("new.yaml")}, 0, "good"},
-		{"explain-compare", []string{"explain", "--compare", in("node.json"), in("other.json"), "--config", in("new.yaml")}, 0, "no aggregation rule"},
+		{"explain-compare", []string{"explain", "--compare", in("node.json"), in("other.json"), "--config", in("new.yaml")}, 1, "no aggregation rule"},
 		{"explain", []string{"explain", "--config", in("new.yaml"), "--node", in("node.json")}, 1, "no aggregation rule"},
 		{"validate", []string{"validate", "--config", in("faulty.yaml")}, 1, "log.level"},
 		{"version", []string{"version"}, 0, "linux"},

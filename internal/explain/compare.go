@@ -287,6 +287,11 @@ func (c *Comparison) compare(held [2]*originAnswers) {
 	}
 }
 
+// Complete reports whether the origin answered both nodes for all types and names.
+func (c *Comparison) Complete() bool {
+	return c.Nodes[0].Unanswered == nil && c.Nodes[1].Unanswered == nil
+}
+
 // Print writes what differs as text.
 func (c *Comparison) Print(w io.Writer) {
 	t := terminal.StyleOf(w)
@@ -318,9 +323,8 @@ func (c *Comparison) Print(w io.Writer) {
 	}
 	fmt.Fprintln(w)
 	same := c.Nodes[0].Refused == "" && c.Nodes[1].Refused == "" && slices.Equal(c.Nodes[0].Keys, c.Nodes[1].Keys)
-	incomplete := c.Nodes[0].Unanswered != nil || c.Nodes[1].Unanswered != nil
 	switch {
-	case incomplete:
+	case !c.Complete():
 		fmt.Fprintln(w, "The answers are not complete.")
 	case differ == 0 && same:
 		fmt.Fprintln(w, "Nothing differs: the nodes can share their key.")
