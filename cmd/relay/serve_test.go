@@ -21,7 +21,7 @@ import (
 // no files.
 func TestDemo(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	code, out, errs := runRelay("demo", "--clients", "10", "--for", "7s")
+	code, out, errs := runRelay("demo", "--clients", "10", "--for", "10s")
 	if code != 0 {
 		t.Fatalf("%d: %s%s", code, out, errs)
 	}

@@ -41,12 +41,12 @@ func Run(ctx, abort context.Context, out io.Writer, clients int, version string)
 	if err != nil {
 		return err
 	}
-	show := newOutput(out, r.AdminAddress(), r.ClientAddresses())
+	show := newOutput(out, r.AdminAddress(), r.ClientAddresses(), clients)
 	f, err := newFleet(r.ClientAddresses(), clients, show)
 	if err != nil {
 		return err
 	}
-	show.start(clients, origin.dir)
+	show.start(origin.dir)
 
 	// The clients leave before the relay does, so that it has nothing to drain.
 	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -60,7 +60,7 @@ func Run(ctx, abort context.Context, out io.Writer, clients int, version string)
 		defer context.AfterFunc(ctx, cancel)()
 		visitors, until := errgroup.WithContext(until)
 		visitors.Go(func() error { return f.Run(until) })
-		visitors.Go(func() error { return changeFiles(until, r, f, origin, show) })
+		visitors.Go(func() error { return changeFiles(until, f, origin, show) })
 		return visitors.Wait()
 	})
 	err = g.Wait()
@@ -143,15 +143,15 @@ func newFleet(target string, n int, show *output) (*fleet.Fleet, error) {
 	})
 }
 
-// changeInterval is the time between two changes. The demo reports what a change did reportAfter
-// later.
+// changeInterval is the time between two changes. The demo reports what a change did when all its
+// clients have answered, and after reportWithin at the latest.
 const (
 	changeInterval = 3 * time.Second
-	reportAfter    = 500 * time.Millisecond
+	reportWithin   = 2 * time.Second
 )
 
 // changeFiles changes a resource of the origin once per changeInterval until ctx ends.
-func changeFiles(ctx context.Context, r *relay.Relay, f *fleet.Fleet, origin *originFiles, show *output) error {
+func changeFiles(ctx context.Context, f *fleet.Fleet, origin *originFiles, show *output) error {
 	if err := f.WaitAll(ctx, func(c *fleet.Client) bool { return c.Complete() }); err != nil {
 		return ignoreEnd(ctx, err)
 	}
@@ -159,18 +159,17 @@ func changeFiles(ctx context.Context, r *relay.Relay, f *fleet.Fleet, origin *or
 	tick := time.NewTicker(changeInterval)
 	defer tick.Stop()
 	for n := 1; ; n++ {
-		what, err := origin.change(n, show.begin)
+		what, answered, err := origin.change(n, show.begin)
 		if err != nil {
 			return fmt.Errorf("demo: %w", err)
 		}
 		show.changed(n, what)
-		soon := time.NewTimer(reportAfter)
 		select {
-		case <-soon.C:
+		case <-answered:
+		case <-time.After(reportWithin):
 		case <-ctx.Done():
 		}
-		soon.Stop()
-		show.report(r.Clients())
+		show.report()
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

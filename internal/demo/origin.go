@@ -46,20 +46,20 @@ func newOriginFiles(dir string) (*originFiles, error) {
 }
 
 // change makes the n-th change, from 1. It calls begin with the type and the new version just
-// before it replaces the file.
-func (o *originFiles) change(n int, begin func(xds.TypeURL, string)) (what string, err error) {
+// before it replaces the file, and returns begin's channel.
+func (o *originFiles) change(n int, begin func(xds.TypeURL, string) <-chan struct{}) (what string, answered <-chan struct{}, err error) {
 	turn := o.turns[(n-1)%len(o.turns)]
 	file := filepath.Join(o.dir, turn.file)
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	number := n%9 + 1
 	text = replaceNumber(text, turn.find, number)
 	version := strconv.Itoa(n + 1)
 	text = replaceNumber(text, versionInfo, n+1)
-	begin(turn.typ, version)
-	return fmt.Sprintf(turn.say, number), renameio.WriteFile(file, text, 0o600)
+	answered = begin(turn.typ, version)
+	return fmt.Sprintf(turn.say, number), answered, renameio.WriteFile(file, text, 0o600)
 }
 
 // replaceNumber replaces the number, the first group, in each match.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"xdsrelay/config"
-	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/filewatch"
 	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/xds"
@@ -20,20 +19,22 @@ import (
 type output struct {
 	out         io.Writer
 	admin, down string
+	clients     int
 
-	mu      sync.Mutex
-	began   time.Time
-	n       int       // of the change
-	since   time.Time // the change
-	typ     xds.TypeURL
-	version string
-	took    []time.Duration
-	nacks   []string
-	routes  int // changes of the routes so far
+	mu       sync.Mutex
+	began    time.Time
+	n        int       // of the change
+	since    time.Time // the change
+	typ      xds.TypeURL
+	version  string
+	took     []time.Duration
+	nacks    []string
+	answered chan struct{} // closed when all clients answered the change
+	routes   int           // changes of the routes so far
 }
 
-func newOutput(out io.Writer, admin, down string) *output {
-	return &output{out: out, admin: admin, down: down, began: time.Now()}
+func newOutput(out io.Writer, admin, down string, clients int) *output {
+	return &output{out: out, admin: admin, down: down, clients: clients, began: time.Now()}
 }
 
 func (d *output) printf(format string, args ...any) {
@@ -41,7 +42,7 @@ func (d *output) printf(format string, args ...any) {
 	_, _ = fmt.Fprintf(d.out, format, args...)
 }
 
-func (d *output) start(clients int, origin string) {
+func (d *output) start(origin string) {
 	d.printf(`origin    %s  (a directory of files, which you may change)
           The relay reads a change when the files have stayed the same for %[7]v.
 relay     %[2]s  (gRPC: point an Envoy or a gRPC client here)
@@ -53,7 +54,7 @@ look      http://%[4]s/ in a browser
           %[5]s diff edge-000%[6]s           the resources that a client rejected, as a diff
           curl -s http://%[4]s/metrics | grep -E '^xdsrelay_(%[8]s)[ {]' | grep -v ' 0$'
 
-`, origin, d.down, clients, d.admin, os.Args[0], d.adminFlag(), filewatch.Quiet, metrics)
+`, origin, d.down, d.clients, d.admin, os.Args[0], d.adminFlag(), filewatch.Quiet, metrics)
 }
 
 // metrics are the metrics to look at first, without their prefix.
@@ -73,15 +74,24 @@ func (d *output) ready(f *fleet.Fleet) {
 	d.printf("%5.1fs  all %d clients have their configuration\n", time.Since(d.began).Seconds(), len(f.Clients()))
 }
 
-func (d *output) begin(typ xds.TypeURL, version string) {
+// begin starts a change. The channel is closed when all clients answered it.
+func (d *output) begin(typ xds.TypeURL, version string) (answered <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.n++
-	d.typ, d.version, d.took, d.nacks = typ, version, nil, nil
+	d.typ, d.version, d.took, d.nacks, d.answered = typ, version, nil, nil, make(chan struct{})
 	if typ == xds.RouteType {
 		d.routes++
 	}
 	d.since = time.Now()
+	return d.answered
+}
+
+// closeIfAnswered is called after each answer, with mu held.
+func (d *output) closeIfAnswered() {
+	if len(d.took)+len(d.nacks) == d.clients {
+		close(d.answered)
+	}
 }
 
 // odd reports whether the client nacker NACKs the newest change of the routes.
@@ -101,6 +111,7 @@ func (d *output) applied(_ *fleet.Client, t xds.TypeURL, version string, receive
 	defer d.mu.Unlock()
 	if t == d.typ && version == d.version {
 		d.took = append(d.took, received.Sub(d.since))
+		d.closeIfAnswered()
 	}
 }
 
@@ -110,26 +121,21 @@ func (d *output) rejected(c *fleet.Client, t xds.TypeURL, version string, err er
 	defer d.mu.Unlock()
 	if t == d.typ && version == d.version {
 		d.nacks = append(d.nacks, fmt.Sprintf("%s rejected it: %v", c.ID(), err))
+		d.closeIfAnswered()
 	}
 }
 
-// report prints the result of the last change from the relay's view of the clients.
-func (d *output) report(clients []inspect.ClientStatus) {
+// report prints how the clients answered the last change.
+func (d *output) report() {
 	d.mu.Lock()
-	typ, took, nacks := d.typ, slices.Sorted(slices.Values(d.took)), d.nacks
+	took, nacks := slices.Sorted(slices.Values(d.took)), d.nacks
 	d.mu.Unlock()
-	all, late := len(clients), 0
-	for _, c := range clients {
-		if slices.ContainsFunc(c.Types, func(t inspect.TypeStatus) bool { return t.Type == string(typ) && t.State == inspect.StateStale }) {
-			late++
-		}
-	}
-	says := []string{fmt.Sprintf("%d of %d clients accepted it", len(took), all)}
+	says := []string{fmt.Sprintf("%d of %d clients accepted it", len(took), d.clients)}
 	if len(took) > 0 {
 		says[0] += fmt.Sprintf(", half of them within %.1f ms, the last after %.1f ms", ms(took[len(took)/2]), ms(took[len(took)-1]))
 	}
 	says = append(says, nacks...)
-	if late > 0 {
+	if late := d.clients - len(took) - len(nacks); late > 0 {
 		says = append(says, fmt.Sprintf("%d have not answered yet", late))
 	}
 	d.printf("        %s\n", strings.Join(says, "; "))

@@ -23,7 +23,6 @@ import (
 	"xdsrelay/internal/admin/grpcadmin"
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout"
-	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/tokens"
 	"xdsrelay/internal/orchestrator"
 	"xdsrelay/internal/store"
@@ -141,9 +140,6 @@ func (r *Relay) ClientAddresses() string { return addresses(r.listeners) }
 
 // AdminAddress returns the address of the admin API, which must not be off.
 func (r *Relay) AdminAddress() string { return r.adminListener.Addr().String() }
-
-// Clients returns the status of all clients.
-func (r *Relay) Clients() []inspect.ClientStatus { return r.fanout.Clients() }
 
 // casChanged checks all clients again, after other authorities verify their certificates.
 func (r *Relay) casChanged() { r.fanout.Rekey(r.active.Load().cfg.Downstream.Drain) }
