@@ -262,7 +262,7 @@ var layers = map[string]place{
 
 	// Layer 5. A relay, and how commands ask one.
 	"internal/relay": {
-		[]string{"config", "internal/admin", "internal/admin/grpcadmin", "internal/admin/keystatus", "internal/admin/memberread", "internal/admin/overview", "internal/cluster", "internal/expr", "internal/fanout", "internal/fanout/inspect", "internal/fanout/listener", "internal/fanout/tokens", "internal/filewatch", "internal/orchestrator", "internal/ownership", "internal/store", "internal/telemetry", "internal/telemetry/logging", "internal/telemetry/logsample", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/upstream", "internal/upstream/connections", "internal/upstream/timing", "internal/validation", "internal/xds"},
+		[]string{"config", "internal/admin", "internal/admin/grpcadmin", "internal/admin/keystatus", "internal/admin/memberread", "internal/admin/overview", "internal/cluster", "internal/expr", "internal/fanout", "internal/fanout/listener", "internal/fanout/tokens", "internal/filewatch", "internal/orchestrator", "internal/ownership", "internal/store", "internal/telemetry", "internal/telemetry/logging", "internal/telemetry/logsample", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/upstream", "internal/upstream/connections", "internal/upstream/timing", "internal/validation", "internal/xds"},
 		"it joins the parts of a relay, and does not know how a command starts it",
 	},
 	"internal/adminclient": {
@@ -276,7 +276,7 @@ var layers = map[string]place{
 		"it computes keys and asks origins as a relay does, and serves no client",
 	},
 	"internal/demo": {
-		[]string{"config", "internal/fanout/inspect", "internal/filewatch", "internal/fleet", "internal/relay", "internal/telemetry/logging", "internal/terminal", "internal/xds", "internal/spelling"},
+		[]string{"config", "internal/filewatch", "internal/fleet", "internal/relay", "internal/telemetry/logging", "internal/terminal", "internal/xds", "internal/spelling"},
 		"it starts a relay as serve does, and knows its clients from outside",
 	},
 	"internal/wait": {
