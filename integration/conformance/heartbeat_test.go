@@ -40,14 +40,15 @@ func (u *upstream) again(t testing.TB, k kind, version, nonce string, resources 
 	u.acked(t, k, nonce)
 }
 
-// ttls formats the TTLs of a response: "a=60s b".
+// ttls formats the TTLs of a response: "a=1m0s b". They are rounded to minutes, because a TTL is what
+// is left of it.
 func (a answer) ttls() string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(a.wraps)) {
 		if w := a.wraps[name]; isFence(name) {
 			continue
 		} else if w.Ttl != nil {
-			name += fmt.Sprintf("=%v", w.Ttl.AsDuration())
+			name += fmt.Sprintf("=%v", w.Ttl.AsDuration().Round(time.Minute))
 		}
 		out = append(out, name)
 	}
@@ -78,7 +79,7 @@ func TestP62_HeartbeatsAtTheVersionGiven(t *testing.T) {
 			up.again(c, rds, fmt.Sprint(i+1), fmt.Sprint("heartbeat-", i), heartbeat("a", "1", ttl))
 			got := cl.take(rds, "a=(none)")
 			w := got.wraps["a"]
-			if w == nil || w.Ttl.AsDuration() != ttl {
+			if w == nil || w.Ttl.AsDuration().Round(time.Minute) != ttl {
 				c.Fatalf("the heartbeat is %v", got.msg)
 			}
 			want := first.version
